@@ -1,0 +1,40 @@
+"""A drop-in `transformers.pipeline` that is fast: quantized engines, sorted batches, the same answers.
+
+    import fastpipe
+
+    classify = fastpipe.pipeline("text-classification", model="distilbert/distilbert-base-uncased-finetuned-sst-2-english")
+    classify(["one text", "another"])
+    print(classify.plan)
+
+Importing this loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fastpipe._version import __version__
+
+_HOMES = {
+    "Hardware": "fastpipe.hardware",
+    "Plan": "fastpipe.plan",
+    "detect_hardware": "fastpipe.hardware",
+    "errors": "",
+    "pipeline": "fastpipe.factory",
+}
+
+__all__ = ["Hardware", "Plan", "__version__", "detect_hardware", "errors", "pipeline"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fastpipe' has no attribute {name!r}")
+    home = _HOMES[name]
+    value = getattr(importlib.import_module(home), name) if home else importlib.import_module(f"fastpipe.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,1 @@
+"""Built models: what identifies them, where they are kept, how they are made."""

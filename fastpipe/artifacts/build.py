@@ -1,0 +1,202 @@
+"""Make an artifact: export, verify against torch, quantize."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastpipe.backends import torch as torch_backend
+from fastpipe.backends.base import Backend, Runner, Settings, Source, complete
+from fastpipe.backends.registry import version_of
+from fastpipe.batching import neutrality
+from fastpipe.batching.collate import Feed, pad, pad_values, take
+from fastpipe.batching.planner import Padding
+from fastpipe.errors import ExportError
+from fastpipe.precision.recipes import RECIPES, Recipe
+from fastpipe.tasks import Task
+
+logger = logging.getLogger("fastpipe")
+
+# What every export is compared on: one word, a pair, several scripts, and (added below) as long as the model takes.
+_TEXTS: tuple[tuple[str, str | None], ...] = (
+    ("The delivery came two days late, but the box was in good shape.", None),
+    ("Who wrote the report?", "It was written by the safety team in Oslo last spring."),
+    ("No", None),
+    ("Grüße aus Köln – 北京欢迎你 – привет 🙂", None),
+)
+_LONG = "A long text makes every position of the model count, the last one too. " * 64
+_LONGEST = 512
+_GRAPH_FILES = {".xml", ".bin", ".onnx", ".data"}
+
+
+def build(
+    folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Backend, recipe: Recipe, threads: int
+) -> dict[str, Any]:
+    """Write the files of an artifact into a folder.
+
+    Args:
+        folder: An empty folder.
+        model: The torch model; it is left as it was.
+        tokenizer: The tokenizer that goes with it.
+        task: What the model is for.
+        backend: The engine to build for.
+        recipe: What to build.
+        threads: CPU threads to verify with.
+
+    Returns:
+        Facts about the model: "max_tokens", "padding", "outputs", "exporter", "export_error".
+
+    Raises:
+        ExportError: No way of exporting gives a graph that agrees with torch.
+    """
+    with _as_reference(model) as reference:
+        source, padding = _examine(reference, tokenizer, task)
+        exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, threads)
+    if recipe.weights != "fp32":
+        with _quiet():
+            backend.quantize(folder, recipe)
+    return {
+        "max_tokens": torch_backend.token_limit(model),
+        "padding": padding.value,
+        "outputs": source.outputs,
+        "exporter": exporter,
+        "export_error": error,
+    }
+
+
+def examples(tokenizer: Any, inputs: tuple[str, ...], limit: int | None) -> list[Feed]:
+    """Tokenize the texts that models are examined with.
+
+    Returns:
+        One mapping per text: an int64 array of shape (1, tokens) for each of `inputs`.
+    """
+    cut = {"truncation": True, "max_length": min(limit or _LONGEST, _LONGEST)}
+    feeds = []
+    for text, pair in (*_TEXTS, (_LONG, None)):
+        encoded = tokenizer(text, pair, return_tensors="np", **cut)
+        feed = {name: values for name, values in encoded.items() if name in inputs}
+        if feed["input_ids"].shape[1]:
+            feeds.append(complete(feed, inputs))
+    return feeds
+
+
+@contextlib.contextmanager
+def _as_reference(model: Any) -> Iterator[Any]:
+    """Lend a model as fp32 on the CPU in eval mode, and leave the user's own as it was."""
+    import torch
+
+    plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
+    reference = model if plain else copy.deepcopy(model).to(device="cpu", dtype=torch.float32)
+    training = reference.training
+    reference.eval()
+    try:
+        yield reference
+    finally:
+        reference.train(training)
+
+
+def _examine(model: Any, tokenizer: Any, task: Task) -> tuple[Source, Padding]:
+    """Find the model's inputs and outputs, and what it does with padded rows."""
+    inputs = torch_backend.text_inputs(model)
+    if "input_ids" not in inputs:
+        raise ExportError(f"{type(model).__name__} takes no input_ids")
+    feeds = examples(tokenizer, inputs, torch_backend.token_limit(model))
+    try:
+        runner = torch_backend.TorchRunner(model, task.outputs)
+        outputs = task.outputs or tuple(runner.run(feeds[0]))
+        padding = neutrality.measure(runner.run, feeds, pad_values(tokenizer), per_token=task.per_token)
+    except Exception as error:
+        raise ExportError(f"{type(model).__name__} does not run as a text encoder: {error}") from error
+    batchable = padding is not Padding.SINGLE
+    return (
+        Source(model=model, task=task, inputs=inputs, outputs=outputs, examples=feeds, batchable=batchable),
+        padding,
+    )
+
+
+def _export(
+    folder: Path, source: Source, padding: Padding, values: dict[str, int], backend: Backend, threads: int
+) -> tuple[str, float]:
+    """Export by the first way that agrees with torch; give its name and the largest relative difference."""
+    failures = []
+    settings = Settings(recipe=RECIPES[backend.name, "fp32"], threads=threads)
+    for name, export in backend.exporters().items():
+        if name != "torch" and not version_of(name):
+            continue
+        try:
+            with _quiet():
+                export(source, folder)
+                _keep_graph_files(folder)
+                runner = backend.load(folder, settings)
+            outputs = tuple(name for name in source.outputs if name in runner.outputs)
+            error = _compare(runner, replace(source, outputs=outputs), padding, values)
+            if outputs == source.outputs and error <= neutrality.TOLERANCE:
+                return name, error
+            failures.append(f"{name}: its results differ from torch's by {error:.1g}")
+        except (OSError, MemoryError):
+            raise
+        except Exception as failure:
+            logger.debug("export by %s failed", name, exc_info=True)
+            failures.append(f"{name}: {type(failure).__name__}: {str(failure).strip().splitlines()[0][:200]}")
+        _empty(folder)
+    reasons = "; ".join(failures) or "no exporter is installed"
+    raise ExportError(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")
+
+
+def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str, int]) -> float:
+    """Give the largest relative difference between a runner and torch, alone and, where that is allowed, padded."""
+    torch_runner = torch_backend.TorchRunner(source.model, source.outputs)
+    wanted = [torch_runner.run(feed) for feed in source.examples]
+    got: list[Feed] = [runner.run(feed) for feed in source.examples]
+    worst = max(map(neutrality.distance, _only(got, source.outputs), wanted))
+    if padding is Padding.NEUTRAL:
+        together = runner.run(pad(source.examples, values))
+        rows = [
+            take(together, row, feed["input_ids"].shape[1], per_token=source.task.per_token)
+            for row, feed in enumerate(source.examples)
+        ]
+        worst = max(worst, *map(neutrality.distance, _only(rows, source.outputs), wanted))
+    return worst
+
+
+def _only(rows: list[Feed], names: tuple[str, ...]) -> list[Feed]:
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _keep_graph_files(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.suffix not in _GRAPH_FILES:
+            path.unlink()
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what exporters print to themselves: it is about their internals, and goes to our debug log."""
+    said = io.StringIO()
+    noisy = [logging.getLogger(name) for name in ("torch.onnx", "optimum", "nncf", "transformers", "onnxscript")]
+    levels = [log.level for log in noisy]
+    with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        warnings.simplefilter("ignore")
+        for log in noisy:
+            log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for log, level in zip(noisy, levels, strict=True):
+                log.setLevel(level)
+            logger.debug("exporters said: %s", said.getvalue())

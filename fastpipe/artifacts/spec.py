@@ -1,0 +1,110 @@
+"""What an artifact is made of, and the key that follows from it: content and versions, never path, size or mtime."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+_CHUNK = 1 << 20
+
+# The weight files that transformers would load, in its own order of preference; the last pattern is for the rest.
+WEIGHT_PATTERNS = ("model*.safetensors", "pytorch_model*.bin", "*")
+_NOT_WEIGHTS = {".json", ".txt", ".md", ".py", ".model", ".png", ".jpg", ".gitattributes"}
+
+# Entries of a config that say where a model came from or how its labels are called: none of them is in the graph.
+_NOT_IN_GRAPH = (
+    "_name_or_path",
+    "_commit_hash",
+    "transformers_version",
+    "id2label",
+    "label2id",
+    "task_specific_params",
+    "custom_pipelines",
+    "_attn_implementation_autoset",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactSpec:
+    """Everything that changes the bytes of an artifact.
+
+    Attributes:
+        weights: Digest of the weights, or the commit they are at on the hub.
+        config: Digest of the model's config.
+        architecture: Name of the model class.
+        task: The exporters' name of the task.
+        recipe: What is built from it.
+        versions: Versions of the libraries that build and run it, by distribution.
+    """
+
+    weights: str
+    config: str
+    architecture: str
+    task: str
+    recipe: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """A file name: 32 hexadecimal digits."""
+        return digest_of({"format": FORMAT, **self.to_dict()})[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the spec as plain values that JSON can hold."""
+        return asdict(self)
+
+
+def digest_of(value: Any) -> str:
+    """Hash plain values: sha256 of their JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def digest_of_config(config: Any) -> str:
+    """Hash the part of a transformers config that shapes the graph."""
+    values = {key: value for key, value in config.to_dict().items() if key not in _NOT_IN_GRAPH}
+    return digest_of({**values, "num_labels": getattr(config, "num_labels", None)})
+
+
+def digest_of_file(path: Path) -> str:
+    """Hash the content of a file: sha256."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def digest_of_folder(folder: Path) -> str:
+    """Hash the weights in a model folder, wherever it is and whatever its files' dates are.
+
+    Raises:
+        FileNotFoundError: The folder holds no weights.
+    """
+    files = list(_weight_files(folder))
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no weights")
+    return digest_of([(path.name, digest_of_file(path)) for path in files])
+
+
+def _weight_files(folder: Path) -> Iterable[Path]:
+    for pattern in WEIGHT_PATTERNS:
+        found = sorted(p for p in folder.glob(pattern) if p.is_file() and p.suffix not in _NOT_WEIGHTS)
+        if found:
+            return found
+    return []
+
+
+def digest_of_model(model: Any) -> str:
+    """Hash the weights of a loaded model, as they are now."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

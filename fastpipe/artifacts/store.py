@@ -1,0 +1,169 @@
+"""Where artifacts are kept: one folder per key, complete or absent, built by one process at a time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import platformdirs
+
+from fastpipe._version import __version__
+from fastpipe.artifacts.spec import FORMAT, ArtifactSpec, digest_of_file
+from fastpipe.errors import CacheWarning, ExportError
+
+logger = logging.getLogger("fastpipe")
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A complete artifact.
+
+    Attributes:
+        folder: Where its files are.
+        manifest: What is known of it: "key", "spec", "files" (size and sha256 by name), "facts", "build_s".
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the builder learnt about the model."""
+        facts: Mapping[str, Any] = self.manifest["facts"]
+        return facts
+
+
+class Store:
+    """A folder of artifacts.
+
+    Args:
+        root: The folder; `None` for the user's cache folder. It is made, private to the user, when first written to.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or Path(platformdirs.user_cache_path("fastpipe"))
+
+    def find(self, key: str) -> Artifact | None:
+        """Give the artifact of a key, or `None` when it is absent, damaged or of another format.
+
+        Takes no lock and writes nothing, so that a read-only cache serves.
+        """
+        folder = self.root / key
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            warnings.warn(f"{folder}: the manifest is unreadable ({error}); building again", CacheWarning)
+            return None
+        damage = _damage(folder, manifest)
+        if damage:
+            warnings.warn(f"{folder}: {damage}; building again", CacheWarning)
+            return None
+        return Artifact(folder=folder, manifest=manifest)
+
+    def obtain(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
+        """Give the artifact of a spec, building it when there is none.
+
+        Args:
+            spec: What is wanted.
+            build: Writes the files into the folder it is given, and returns the facts for the manifest.
+
+        Raises:
+            ExportError: The engine cannot take the model; remembered, so that it is not tried again.
+            OSError: The disk is full, or another error of the file system.
+        """
+        found = self.find(spec.key)
+        if found is None:
+            store = self._writable()
+            lock = filelock.FileLock(store.root / f"{spec.key}.lock")
+            _acquire(lock, spec.key)
+            try:
+                found = store.find(spec.key) or store._build(spec, build)
+            finally:
+                lock.release()
+        if "failed" in found.manifest:
+            raise ExportError(str(found.manifest["failed"]))
+        return found
+
+    def _writable(self) -> Store:
+        """Give this store, or one in a temporary folder where this one's folder cannot be written to."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.root):
+                return self
+        except OSError as error:
+            refuge = Path(tempfile.gettempdir()) / f"fastpipe-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+            refuge.mkdir(mode=0o700, exist_ok=True)
+            warnings.warn(
+                f"{self.root} cannot be written to ({error}): using {refuge}. Set FASTPIPE_CACHE to a writable folder.",
+                CacheWarning,
+            )
+            return Store(refuge)
+
+    def _build(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
+        """Build into a temporary folder beside the final place, then rename. The caller holds the key's lock."""
+        for litter in self.root.glob(f"{spec.key}.tmp-*"):  # whoever left it is dead, or would hold the lock
+            shutil.rmtree(litter, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{spec.key}.tmp-", dir=self.root))
+        started = time.perf_counter()
+        try:
+            try:
+                outcome = {"facts": dict(build(folder))}
+            except ExportError as error:
+                outcome = {"failed": str(error), "facts": {}}
+                for path in folder.iterdir():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            manifest = {
+                "format": FORMAT,
+                "fastpipe": __version__,
+                "key": spec.key,
+                "spec": spec.to_dict(),
+                "files": {
+                    str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": digest_of_file(path)}
+                    for path in sorted(folder.rglob("*"))
+                    if path.is_file()
+                },
+                "build_s": round(time.perf_counter() - started, 3),
+                **outcome,
+            }
+            (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
+            final = self.root / spec.key
+            if final.exists():  # only ever a damaged one: find() did not want it
+                shutil.rmtree(final)
+            folder.rename(final)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return Artifact(folder=final, manifest=manifest)
+
+
+def _damage(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """Say what is wrong with an artifact; nothing when it is whole."""
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
+        return "the manifest is of another format"
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != expected["size"] or digest_of_file(path) != expected["sha256"]:
+            return f"{name} is damaged"
+    return ""
+
+
+def _acquire(lock: filelock.BaseFileLock, key: str) -> None:
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        logger.info("another process is building %s: waiting for it", key)
+        lock.acquire()

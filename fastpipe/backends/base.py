@@ -1,0 +1,129 @@
+"""What an engine is to the rest of fastpipe: it exports, quantizes and loads; what it loads is a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastpipe.errors import UnsupportedOnEngineError
+from fastpipe.hardware import Hardware
+from fastpipe.precision.recipes import Recipe
+from fastpipe.tasks import Task
+
+Batch = Mapping[str, "np.ndarray[Any, Any]"]
+Outputs = dict[str, "np.ndarray[Any, Any]"]
+
+# The inputs of a text encoder, and what transformers' models assume where one is left out.
+TEXT_INPUTS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
+    "input_ids": lambda ids: ids,
+    "attention_mask": np.ones_like,
+    "token_type_ids": np.zeros_like,
+}
+
+
+class Runner(Protocol):
+    """A loaded model. `run` may be called from many threads at once."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def run(self, batch: Batch) -> Outputs:
+        """Run one batch.
+
+        Args:
+            batch: int64 arrays of shape (rows, tokens), one for each of `inputs`.
+
+        Returns:
+            float32 arrays with `rows` as axis 0, one for each of `outputs`, owned by the caller.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A torch model on its way into an engine.
+
+    Attributes:
+        model: The `PreTrainedModel`: fp32, in eval mode.
+        task: What it is for.
+        inputs: The model's text inputs, in the order of `TEXT_INPUTS`.
+        outputs: Names of the outputs to keep.
+        examples: Tokenized texts; each maps every one of `inputs` to int64 of shape (1, tokens).
+        batchable: Whether the model takes more than one row at a time.
+    """
+
+    model: Any
+    task: Task
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    examples: Sequence[Batch]
+    batchable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a runner is loaded.
+
+    Attributes:
+        recipe: What the artifact was built with.
+        compute: "f32" or "bf16", for the layers that are not quantized.
+        threads: CPU threads of one inference.
+        streams: Inferences that run side by side.
+    """
+
+    recipe: Recipe
+    compute: str = "f32"
+    threads: int = 1
+    streams: int = 1
+
+
+class Backend(Protocol):
+    """One engine."""
+
+    name: str
+    libraries: tuple[str, ...]  # distributions, any of which brings the engine
+    remedy: str
+
+    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
+        """Tell which precisions it runs on this hardware."""
+        ...
+
+    def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
+        """Give the ways to write a model's fp32 graph into a folder, by name, in the order to try them."""
+        ...
+
+    def quantize(self, folder: Path, recipe: Recipe) -> None:
+        """Replace the fp32 graph in a folder by the one that the recipe describes."""
+        ...
+
+    def load(self, folder: Path, settings: Settings) -> Runner:
+        """Load the graph in a folder."""
+        ...
+
+
+def complete(feed: Batch, inputs: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Bring a feed to exactly the inputs of a graph.
+
+    Args:
+        feed: Arrays of shape (rows, tokens), by name.
+        inputs: Names of the graph's inputs.
+
+    Returns:
+        int64 arrays, with transformers' defaults for the inputs that were left out.
+
+    Raises:
+        UnsupportedOnEngineError: The feed says something that the graph has no input for.
+    """
+    for name, values in feed.items():
+        if name not in inputs and not (name in TEXT_INPUTS and np.all(values == TEXT_INPUTS[name](values))):
+            raise UnsupportedOnEngineError(
+                f"the exported model has no input {name!r}, only {', '.join(inputs)}",
+                remedy="Use backend='torch' for calls that need it.",
+            )
+    ids = feed["input_ids"]
+    filled = {name: feed[name] if name in feed else TEXT_INPUTS[name](ids) for name in inputs}
+    return {name: np.ascontiguousarray(values, dtype=np.int64) for name, values in filled.items()}

@@ -1,0 +1,119 @@
+"""OpenVINO on the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastpipe.backends.base import Batch, Outputs, Settings, Source, complete
+from fastpipe.hardware import Hardware
+from fastpipe.precision.recipes import HEADS, Recipe
+
+GRAPH = "openvino_model.xml"
+
+
+class OpenVINOBackend:
+    """Exports through Optimum or OpenVINO's own converter, compresses weights with NNCF."""
+
+    name = "openvino"
+    libraries = ("openvino",)
+    remedy = "pip install 'transformers-fastpipe[openvino]'"
+
+    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
+        """See `Backend`."""
+        return ("fp32", "bf16", "int8") if hardware.has_bf16 else ("fp32", "int8")
+
+    def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
+        """See `Backend`."""
+        return {"optimum-intel": _export_with_optimum, "openvino": _convert}
+
+    def quantize(self, folder: Path, recipe: Recipe) -> None:
+        """See `Backend`."""
+        import nncf
+        import openvino
+
+        model = _core(os.getpid()).read_model(folder / GRAPH)
+        heads = [f".*{HEADS}.*"]
+        model = nncf.compress_weights(
+            model,
+            mode=nncf.CompressWeightsMode.INT8_SYM,
+            ignored_scope=nncf.IgnoredScope(patterns=heads, validate=False),
+        )
+        openvino.save_model(model, folder / "quantized.xml", compress_to_fp16=False)
+        # The files that OpenVINO has mapped are replaced, not written into.
+        (folder / "quantized.bin").replace((folder / GRAPH).with_suffix(".bin"))
+        (folder / "quantized.xml").replace(folder / GRAPH)
+
+    def load(self, folder: Path, settings: Settings) -> OpenVINORunner:
+        """See `Backend`."""
+        return OpenVINORunner(folder, settings)
+
+
+class OpenVINORunner:
+    """A compiled model and its idle infer requests."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        properties = {
+            # Never the engine's default: on a CPU with bf16 it would leave fp32 without being asked.
+            "INFERENCE_PRECISION_HINT": settings.compute,
+            "INFERENCE_NUM_THREADS": settings.threads,
+            "NUM_STREAMS": settings.streams,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": settings.recipe.activation_group,
+        }
+        self._model = _core(os.getpid()).compile_model(str(folder / GRAPH), "CPU", properties)
+        self._idle: deque[Any] = deque()
+        # `get_any_name` may answer with a number; the names we gave are always among `get_names`.
+        self.inputs = tuple(_given_name(port) for port in self._model.inputs)
+        self.outputs = tuple(_given_name(port) for port in self._model.outputs)
+
+    def run(self, batch: Batch) -> Outputs:
+        """See `Runner`. Every call has an infer request of its own."""
+        feed = complete(batch, self.inputs)
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._model.create_infer_request()
+        # Shared inputs: with copied ones, a batch larger than the one before fails ("Could set new shape").
+        results = request.infer([feed[name] for name in self.inputs], share_inputs=True, share_outputs=True)
+        outputs = {name: np.array(results[index]) for index, name in enumerate(self.outputs)}
+        self._idle.append(request)
+        return outputs
+
+
+def _given_name(port: Any) -> str:
+    return str(next(name for name in sorted(port.get_names()) if not name.isdigit()))
+
+
+@cache
+def _core(process_id: int) -> Any:
+    """One core per process: its threads do not survive a fork."""
+    import openvino
+
+    return openvino.Core()
+
+
+def _export_with_optimum(source: Source, folder: Path) -> None:
+    from optimum.exporters.openvino import export_from_model
+
+    export_from_model(source.model, folder, task=source.task.export, stateful=False)
+
+
+def _convert(source: Source, folder: Path) -> None:
+    import openvino
+
+    from fastpipe.backends.traceable import Traceable, example
+
+    model = openvino.convert_model(Traceable(source).eval(), example_input=example(source))
+    rank_2 = openvino.PartialShape([-1, -1])
+    model.reshape({port: rank_2 for port in model.inputs})
+    for port, name in zip(model.inputs, source.inputs, strict=True):
+        port.get_tensor().set_names({name})
+    for port, name in zip(model.outputs, source.outputs, strict=True):
+        port.get_tensor().set_names({name})
+    openvino.save_model(model, folder / GRAPH, compress_to_fp16=False)

@@ -1,0 +1,101 @@
+"""torch: takes every model, and runs what no other engine takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastpipe.backends.base import TEXT_INPUTS, Batch, Outputs, Settings, Source
+from fastpipe.errors import UnsupportedOnEngineError
+from fastpipe.hardware import Hardware
+from fastpipe.precision.recipes import Recipe
+
+
+class TorchBackend:
+    """The model as transformers loads it: there is nothing to export."""
+
+    name = "torch"
+    libraries = ("torch",)
+    remedy = "pip install torch"
+
+    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
+        """See `Backend`."""
+        return ("fp32", "bf16", "fp16", "float64", "double")
+
+    def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
+        """See `Backend`."""
+        return {}
+
+    def quantize(self, folder: Path, recipe: Recipe) -> None:
+        """See `Backend`."""
+        raise UnsupportedOnEngineError("the torch backend quantizes nothing")
+
+    def load(self, folder: Path, settings: Settings) -> TorchRunner:
+        """See `Backend`."""
+        raise UnsupportedOnEngineError("the torch backend runs the model object itself, not an artifact")
+
+
+class TorchRunner:
+    """A `PreTrainedModel` seen as a runner.
+
+    Args:
+        model: The model, on its device.
+        outputs: Names of the outputs to give; empty for the first one.
+    """
+
+    def __init__(self, model: Any, outputs: tuple[str, ...]) -> None:
+        self._model = model
+        self.inputs = text_inputs(model)
+        self.outputs = outputs
+
+    def run(self, batch: Batch) -> Outputs:
+        """See `Runner`."""
+        import torch
+
+        feed = {name: torch.from_numpy(values).to(self._model.device) for name, values in batch.items()}
+        with torch.no_grad():
+            outputs = self._model(**feed)
+        names = self.outputs or (next(iter(outputs)),)
+        return {name: _to_numpy(outputs[name]) for name in names}
+
+
+def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    values: np.ndarray[Any, Any] = tensor.float().cpu().numpy()
+    return values
+
+
+def text_inputs(model: Any) -> tuple[str, ...]:
+    """Name the text inputs that a model's `forward` takes."""
+    parameters = inspect.signature(model.forward).parameters
+    return tuple(name for name in TEXT_INPUTS if name in parameters)
+
+
+def token_limit(model: Any) -> int | None:
+    """Find how many tokens the model has positions for.
+
+    Learned absolute positions live in an embedding whose name says so (`position_embeddings`, `wpe`,
+    `embed_positions`); past its end, torch fails. Models that count from behind the padding index (RoBERTa) or keep
+    an `offset` (BART) have fewer usable rows than the table. Relative positions have no such table, and no limit.
+
+    Returns:
+        The limit in tokens, special ones included; `None` where there is none.
+    """
+    import torch
+
+    limits = []
+    for name, module in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        if isinstance(module, torch.nn.Embedding) and _holds_positions(leaf):
+            unusable = getattr(module, "offset", 0)
+            if module.padding_idx is not None and not unusable:
+                unusable = module.padding_idx + 1
+            limits.append(module.num_embeddings - unusable)
+    return min(limits, default=None)
+
+
+def _holds_positions(leaf: str) -> bool:
+    return leaf == "wpe" or ("position" in leaf and "relative" not in leaf)

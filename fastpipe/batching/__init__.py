@@ -1,0 +1,1 @@
+"""How rows become batches and batches become rows again."""

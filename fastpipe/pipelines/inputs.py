@@ -1,0 +1,54 @@
+"""Look at one input of a text task before a tokenizer does: tokenizers' own errors name neither item nor cause."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+from fastpipe.errors import InputError
+
+
+def check(item: Any, index: int | None) -> None:
+    """Raise where an input cannot be meant: missing values and numbers, as they come out of a CSV, and broken text.
+
+    What is neither text nor made of text is left to the task's own argument handling.
+
+    Args:
+        item: One input of a call: a text, or a list, tuple, mapping or question-and-context of texts.
+        index: Its position in the call; `None` for a single input.
+
+    Raises:
+        InputError: It is, or holds, something that is not text, or text that is not Unicode.
+    """
+    if isinstance(item, str):
+        if not item.isascii():
+            _check_surrogates(item, index)
+    elif item is None or isinstance(item, numbers.Number):
+        raise InputError(
+            f"{item!r} ({type(item).__name__}) is not text",
+            index=index,
+            remedy="Missing values are not turned into text: drop them or put '' in their place.",
+        )
+    elif isinstance(item, bytes):
+        raise InputError("bytes are not text", index=index, remedy="Decode them first, as in item.decode('utf-8').")
+    elif isinstance(item, Mapping):
+        for part in item.values():
+            check(part, index)
+    elif isinstance(item, (list, tuple)):
+        for part in item:
+            check(part, index)
+    elif hasattr(item, "question_text"):  # transformers' SquadExample
+        check(item.question_text, index)
+        check(item.context_text, index)
+
+
+def _check_surrogates(text: str, index: int | None) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"character {error.start} is a lone surrogate (U+{ord(text[error.start]):04X}), which no encoding has",
+            index=index,
+            remedy="Repair it with text.encode('utf-8', 'replace').decode('utf-8').",
+        ) from error

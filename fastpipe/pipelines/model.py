@@ -1,0 +1,179 @@
+"""A model on an engine, with the face of a transformers model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from transformers.utils import ModelOutput
+
+from fastpipe.backends import registry
+from fastpipe.backends.base import Batch, Outputs, Runner, Settings
+from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
+from fastpipe.pipelines.request import Request
+
+
+class EngineModel:
+    """What `pipe.model` is when an engine runs it.
+
+    It pickles as the place of its artifact, copies share the loaded engine, and a forked process loads its own: the
+    engine's threads stay behind in the parent.
+
+    Args:
+        config: The model's transformers config.
+        folder: The artifact's folder.
+        backend: Name of the engine.
+        settings: How it is loaded.
+        outputs: The outputs that the task reads, in order.
+        request: Finds the torch model, for what only that can do.
+    """
+
+    main_input_name = "input_ids"
+    base_model_prefix = "model"
+    input_modalities = ("text",)
+    output_modalities = ("text",)
+    training = False
+    generation_config = None
+
+    def __init__(
+        self,
+        *,
+        config: Any,
+        folder: Path,
+        backend: str,
+        settings: Settings,
+        outputs: Sequence[str],
+        request: Request,
+    ) -> None:
+        self.config = config
+        self.device = torch.device("cpu")
+        self.dtype = torch.bfloat16 if settings.recipe.precision == "bf16" else torch.float32
+        self._folder = folder
+        self._backend = backend
+        self._settings = settings
+        self.outputs = tuple(outputs)
+        self._request = request
+        self._runner: tuple[int, Runner] | None = None
+        self._live()
+
+    def _live(self) -> Runner:
+        """Give this process's runner, loading it when there is none."""
+        process = os.getpid()
+        if self._runner is None or self._runner[0] != process:
+            if not self._folder.is_dir():
+                raise ArtifactError(
+                    f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
+                )
+            self._runner = process, registry.load(self._backend).load(self._folder, self._settings)
+        return self._runner[1]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the graph's inputs."""
+        return self._live().inputs
+
+    @property
+    def name_or_path(self) -> str:
+        """The model's id or folder, as on the torch model."""
+        return str(self.config.name_or_path)
+
+    def run(self, batch: Batch) -> Outputs:
+        """See `fastpipe.backends.base.Runner`."""
+        outputs = self._live().run(batch)
+        return {name: outputs[name] for name in self.outputs}
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        **others: Any,
+    ) -> ModelOutput:
+        """Run the model.
+
+        Args:
+            input_ids: int64 (rows, tokens).
+            attention_mask: int64 (rows, tokens), 1 where there is a token; all ones by default.
+            token_type_ids: int64 (rows, tokens); all zeros by default.
+            others: Nothing that changes the result.
+
+        Returns:
+            float32 tensors with `rows` as axis 0, by name.
+
+        Raises:
+            UnsupportedOnEngineError: One of `others` asks for something the graph does not have.
+        """
+        tensors = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            **others,
+        }
+        feed = {name: tensor.numpy() for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)}
+        asked = [name for name, value in others.items() if name not in feed and value and name != "return_dict"]
+        if asked:
+            raise UnsupportedOnEngineError(
+                f"the exported model has no {', '.join(asked)}", remedy="Use backend='torch' for calls that need it."
+            )
+        return as_model_output(self.run(feed), self.dtype)
+
+    __call__ = forward
+
+    def can_generate(self) -> bool:
+        """Encoders do not generate."""
+        return False
+
+    def to(self, device: Any = None, *args: Any, **kwargs: Any) -> EngineModel:
+        """Stay: the engine was loaded for its device.
+
+        Raises:
+            UnsupportedOnEngineError: Another device or a dtype is asked for.
+        """
+        if isinstance(device, (str, torch.device)) and torch.device(device).type == self.device.type:
+            return self
+        raise UnsupportedOnEngineError(
+            f"a model on {self._backend} cannot move to {device}",
+            remedy="Build another pipeline with device= or dtype=.",
+        )
+
+    def eval(self) -> EngineModel:
+        """Do nothing: an engine only infers."""
+        return self
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
+        """Save the torch model, so that transformers and fastpipe both load the folder."""
+        self._request.torch_model().save_pretrained(save_directory, **kwargs)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnsupportedOnEngineError(
+            f"a model that runs on an engine has no {name!r}", remedy="Use backend='torch' to work with the torch model."
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_runner": None}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._live()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EngineModel:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __repr__(self) -> str:
+        return f"EngineModel({self.name_or_path!r}, {self._backend}, {self._settings.recipe.precision})"
+
+
+def as_model_output(arrays: Mapping[str, np.ndarray[Any, Any]], dtype: torch.dtype) -> ModelOutput:
+    """Dress arrays as what a transformers model returns: tensors by name, by attribute and by position."""
+    output = ModelOutput()
+    for name, values in arrays.items():
+        output[name] = torch.from_numpy(values).to(dtype)
+    return output

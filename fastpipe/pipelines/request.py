@@ -1,0 +1,237 @@
+"""What a call of `pipeline()` asks for, resolved the way transformers resolves it."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, PreTrainedModel
+from transformers.pipelines import check_task, get_task
+from transformers.utils.hub import cached_file
+
+from fastpipe.artifacts.spec import digest_of_folder, digest_of_model
+from fastpipe.tasks import TASKS, Task
+
+logger = logging.getLogger("fastpipe")
+
+# Entries of model_kwargs that only find files or are answered by the plan; any other may change the torch model.
+_HARMLESS_MODEL_KWARGS = {
+    "cache_dir",
+    "subfolder",
+    "variant",
+    "use_safetensors",
+    "low_cpu_mem_usage",
+    "local_files_only",
+    "force_download",
+    "proxies",
+    "dtype",
+    "torch_dtype",
+    "attn_implementation",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A resolved call.
+
+    Attributes:
+        arguments: The arguments for `transformers.pipeline`, with the model and revision filled in.
+        task_name: transformers' name of the task, without alias.
+        task: What fastpipe knows of it.
+        pipeline_class: The class to instantiate.
+        own_class: Whether that class is the user's.
+        config: The model's config; `None` where only transformers can find it.
+        obstacle: Why only torch can run this; empty when there is no such reason.
+    """
+
+    arguments: Mapping[str, Any]
+    task_name: str
+    task: Task | None
+    pipeline_class: type | None
+    own_class: bool
+    config: Any
+    obstacle: str
+
+    @property
+    def model_id(self) -> str | None:
+        """The model's id or folder; `None` for a model object."""
+        model = self.arguments["model"]
+        return model if isinstance(model, str) else None
+
+    def transformers_pipeline(self, **changes: Any) -> Any:
+        """Let transformers make the pipeline as the user asked, but for some arguments."""
+        return transformers.pipeline(**_own(self.arguments, **changes))
+
+    def reference(self) -> Any:
+        """Let transformers make the pipeline as the user asked, on torch and on the CPU."""
+        return self.transformers_pipeline(device="cpu")
+
+    def torch_model(self) -> Any:
+        """Give the torch model: the user's object, or what transformers loads."""
+        return self.reference().model if self.model_id else self.arguments["model"]
+
+    def digest_of_weights(self) -> str:
+        """Identify the weights by content or commit.
+
+        Raises:
+            FileNotFoundError: The model's folder holds no weights.
+        """
+        model = self.arguments["model"]
+        if not isinstance(model, str):
+            return digest_of_model(model)
+        model_kwargs = self.arguments.get("model_kwargs") or {}
+        subfolder = model_kwargs.get("subfolder") or ""
+        if Path(model).is_dir():
+            return digest_of_folder(Path(model, subfolder))
+        return f"{model}@{self.arguments['revision']}/{subfolder}/{model_kwargs.get('variant') or ''}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the token out: a pickle is a file, and a token does not belong in one."""
+        return {**self.__dict__, "arguments": {**self.arguments, "token": None}}
+
+
+def _own(arguments: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """Copy arguments, as transformers writes into `model_kwargs`."""
+    own = {**arguments, **changes}
+    if own.get("model_kwargs") is not None:
+        own["model_kwargs"] = dict(own["model_kwargs"])
+    if isinstance(own.get("tokenizer"), tuple):
+        own["tokenizer"] = (own["tokenizer"][0], dict(own["tokenizer"][1]))
+    return {name: value for name, value in own.items() if value is not None or name in ("task", "model", "dtype")}
+
+
+def resolve(arguments: Mapping[str, Any]) -> Request:
+    """Resolve the arguments of a `transformers.pipeline` call.
+
+    Raises:
+        KeyError: There is no such task; transformers' own error.
+        OSError: There is no such model; transformers' own error.
+        RuntimeError: The task cannot be inferred; transformers' own error.
+    """
+    arguments = dict(arguments)
+    task, model = arguments.get("task"), arguments.get("model")
+    if isinstance(model, Path):
+        model = arguments["model"] = str(model)
+    if model is None and (task is None or arguments.get("tokenizer") or arguments.get("feature_extractor")):
+        transformers.pipeline(**_own(arguments))  # it says what is missing
+    if model is None:
+        model = arguments["model"] = _default_model(str(task), arguments)
+
+    config = arguments.get("config")
+    if not isinstance(model, str):
+        config = getattr(model, "config", None) if config is None or isinstance(config, str) else config
+    elif config is None or isinstance(config, str):
+        config = _load_config(config or model, arguments)
+    custom = getattr(config, "custom_pipelines", None) or {}
+    if task is None and not custom:
+        if not isinstance(model, str):
+            transformers.pipeline(**_own(arguments))  # it says that a task is needed
+        task = arguments["task"] = get_task(str(model), arguments.get("token"))
+    if task is None or task in custom:
+        return _foreign(arguments, str(task or next(iter(custom))), config, "the repository brings its own pipeline")
+
+    task_name, targeted, _ = check_task(task)
+    own_class = arguments.get("pipeline_class")
+    if isinstance(model, str) and not Path(model).is_dir():
+        arguments["revision"] = _commit(model, arguments) or arguments.get("revision")
+    return Request(
+        arguments=arguments,
+        task_name=task_name,
+        task=TASKS.get(task_name),
+        pipeline_class=own_class or _class_of(targeted["impl"]),
+        own_class=own_class is not None,
+        config=config,
+        obstacle=_obstacle(arguments, model, config),
+    )
+
+
+def _foreign(arguments: dict[str, Any], task_name: str, config: Any, obstacle: str) -> Request:
+    return Request(
+        arguments=arguments,
+        task_name=task_name,
+        task=None,
+        pipeline_class=arguments.get("pipeline_class"),
+        own_class=True,
+        config=config,
+        obstacle=obstacle,
+    )
+
+
+def _class_of(implementation: type | str) -> type:
+    """Find a task's class; transformers 5 names it by its import path."""
+    if isinstance(implementation, type):
+        return implementation
+    module, _, name = implementation.rpartition(".")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _default_model(task: str, arguments: dict[str, Any]) -> str:
+    """Choose the task's default model as transformers does, and say so as it does."""
+    defaults = check_task(task)[1].get("default", {}).get("model")
+    if isinstance(defaults, dict):
+        defaults = defaults.get("pt")
+    if not isinstance(defaults, tuple):
+        transformers.pipeline(**_own(arguments))  # it knows, or says why not
+        raise ValueError(f"transformers has no default model for {task}")
+    model, revision = defaults
+    arguments["revision"] = arguments.get("revision") or revision
+    logger.warning("no model was given: using %s at revision %s", model, arguments["revision"])
+    return str(model)
+
+
+def _hub_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    model_kwargs = arguments.get("model_kwargs") or {}
+    found = {name: arguments[name] for name in ("revision", "token") if arguments.get(name) is not None}
+    return {**found, **{n: model_kwargs[n] for n in ("cache_dir", "subfolder", "local_files_only") if n in model_kwargs}}
+
+
+def _load_config(source: str, arguments: Mapping[str, Any]) -> Any:
+    model_kwargs = copy.copy(arguments.get("model_kwargs") or {})
+    for name in ("torch_dtype", "dtype"):
+        model_kwargs.pop(name, None)
+    return AutoConfig.from_pretrained(
+        source,
+        trust_remote_code=arguments.get("trust_remote_code"),
+        **{**model_kwargs, **_hub_arguments(arguments)},
+    )
+
+
+def _commit(model: str, arguments: Mapping[str, Any]) -> str | None:
+    """Find the commit that the config came from, so that all that follows comes from there too."""
+    path = cached_file(model, "config.json", _raise_exceptions_for_missing_entries=False, **_hub_arguments(arguments))
+    found = re.search(r"snapshots[/\\]([0-9a-f]{40})[/\\]", path or "")
+    return found.group(1) if found else None
+
+
+def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
+    """Say why only torch can run this model; nothing when an engine may try."""
+    model_kwargs = arguments.get("model_kwargs") or {}
+    unusual = sorted(set(model_kwargs) - _HARMLESS_MODEL_KWARGS - set(config.to_dict() if config else ()))
+    checks = (
+        (arguments.get("framework") == "tf", "framework='tf' asks for TensorFlow"),
+        (arguments.get("device_map") is not None, "device_map= spreads the torch model over devices"),
+        (bool(unusual), f"model_kwargs {', '.join(unusual)} change how torch loads the model"),
+        (not isinstance(model, (str, PreTrainedModel)), f"the model given is a {type(model).__name__}"),
+        (config is None, "the model has no config"),
+        (getattr(config, "is_encoder_decoder", False), "it is an encoder-decoder model"),
+        (getattr(config, "quantization_config", None) is not None, "its weights are already quantized"),
+        (bool(getattr(config, "auto_map", None)), "its code comes from its repository"),
+        (isinstance(model, str) and _is_adapter(model, arguments), "it is a PEFT adapter"),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
+def _is_adapter(model: str, arguments: Mapping[str, Any]) -> bool:
+    from transformers.utils import find_adapter_config_file, is_peft_available
+
+    if Path(model).is_dir():
+        return Path(model, "adapter_config.json").is_file()
+    return is_peft_available() and find_adapter_config_file(model, **_hub_arguments(arguments)) is not None

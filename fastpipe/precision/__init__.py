@@ -1,0 +1,1 @@
+"""Precisions: which recipes exist, as data."""
