@@ -2,7 +2,7 @@
 
     import fastpipe
 
-    classify = fastpipe.pipeline("text-classification", model="distilbert/distilbert-base-uncased-finetuned-sst-2-english")
+    classify = fastpipe.pipeline("text-classification", model="cardiffnlp/twitter-roberta-base-sentiment-latest")
     classify(["one text", "another"])
     print(classify.plan)
 

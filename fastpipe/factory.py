@@ -26,6 +26,7 @@ from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.runtime import Batching
 from fastpipe.precision.recipes import RECIPES, Recipe, compute_type
+from fastpipe.tasks import Task
 
 # A tokenizer without a limit says 1e30; no limit that is one comes near this.
 _NO_LIMIT = 10**9
@@ -76,11 +77,11 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
             device=device,
             failed=failed,
         )
-        if chosen.backend == "torch":
+        if chosen.backend == "torch" or request.task is None:
             pipe = _on_torch(request, chosen)
             break
         try:
-            pipe = _on_engine(request, chosen, hardware, own)
+            pipe = _on_engine(request, request.task, chosen, hardware, own)
             break
         except ExportError as error:
             failed[chosen.backend] = str(error)
@@ -93,7 +94,12 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
 def _dtype(arguments: dict[str, Any]) -> Any:
     """Find what the user said of the dtype, by any of its names."""
     model_kwargs = arguments.get("model_kwargs") or {}
-    said = (arguments.get("dtype"), arguments.get("torch_dtype"), model_kwargs.get("dtype"), model_kwargs.get("torch_dtype"))
+    said = (
+        arguments.get("dtype"),
+        arguments.get("torch_dtype"),
+        model_kwargs.get("dtype"),
+        model_kwargs.get("torch_dtype"),
+    )
     return next((dtype for dtype in said if dtype not in (None, "auto")), None)
 
 
@@ -117,38 +123,13 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
     return pipe
 
 
-def _on_engine(request: Request, chosen: plan.Plan, hardware: Hardware, own: options.Options) -> Any:
+def _on_engine(request: Request, task: Task, chosen: plan.Plan, hardware: Hardware, own: options.Options) -> Any:
     """Find or build the artifact, load it, and put it where transformers puts the model."""
-    assert request.task is not None
     backend = registry.load(chosen.backend)
     recipe = RECIPES[chosen.backend, chosen.precision]
 
-    def make(folder: Path) -> dict[str, Any]:
-        reference = request.reference()
-        return build.build(
-            folder,
-            model=reference.model,
-            tokenizer=reference.tokenizer,
-            task=request.task,
-            backend=backend,
-            recipe=recipe,
-            threads=chosen.threads,
-        )
-
-    artifact = Store(own.cache_dir).obtain(_spec(request, backend, recipe), make)
-    model = EngineModel(
-        config=request.config,
-        folder=artifact.folder,
-        backend=chosen.backend,
-        settings=Settings(
-            recipe=recipe,
-            compute=compute_type(recipe, has_bf16=hardware.has_bf16) or "f32",
-            threads=chosen.threads,
-            streams=chosen.streams,
-        ),
-        outputs=artifact.facts["outputs"],
-        request=request,
-    )
+    # The pipeline comes first: what its tokenizer gives the model is part of what is built.
+    model = EngineModel(request)
     pipe = request.transformers_pipeline(
         model=model,
         config=request.config,
@@ -157,10 +138,31 @@ def _on_engine(request: Request, chosen: plan.Plan, hardware: Hardware, own: opt
         pipeline_class=request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
         **({"framework": "pt"} if "framework" in _TRANSFORMERS.parameters else {}),
     )
+
+    def make(folder: Path) -> dict[str, Any]:
+        return build.build(
+            folder,
+            model=request.torch_model(tokenizer=pipe.tokenizer),
+            tokenizer=pipe.tokenizer,
+            task=task,
+            backend=backend,
+            recipe=recipe,
+            threads=chosen.threads,
+        )
+
+    spec = _spec(request, task, backend, recipe, tuple(pipe.tokenizer.model_input_names))
+    artifact = Store(own.cache_dir).obtain(spec, make)
+    settings = Settings(
+        recipe=recipe,
+        compute=compute_type(recipe, has_bf16=hardware.has_bf16) or "f32",
+        threads=chosen.threads,
+        streams=chosen.streams,
+    )
+    model.load(artifact.folder, chosen.backend, settings, artifact.facts["outputs"])
     if not request.own_class:
         pipe._batching = Batching(
             runner=model,
-            per_token=request.task.per_token,
+            per_token=task.per_token,
             max_tokens=artifact.facts["max_tokens"],
             padding=Padding(artifact.facts["padding"]),
         )
@@ -168,14 +170,14 @@ def _on_engine(request: Request, chosen: plan.Plan, hardware: Hardware, own: opt
     return pipe
 
 
-def _spec(request: Request, backend: Any, recipe: Recipe) -> ArtifactSpec:
-    assert request.task is not None
+def _spec(request: Request, task: Task, backend: Any, recipe: Recipe, inputs: tuple[str, ...]) -> ArtifactSpec:
     libraries = {"torch", "transformers", "nncf", *backend.libraries, *backend.exporters()}
     return ArtifactSpec(
         weights=request.digest_of_weights(),
         config=digest_of_config(request.config),
         architecture=str((request.config.architectures or [""])[0]),
-        task=request.task.export,
+        task=task.export,
+        inputs=inputs,
         recipe=recipe.to_dict(),
         versions={library: registry.version_of(library) for library in sorted(libraries)},
     )

@@ -223,9 +223,7 @@ def _cannot_run(wanted: str, rejected: list[Choice], engines: Sequence[Engine]) 
     )
 
 
-def _why_not(
-    engine: Engine, wanted: str, backend: str, device: str, obstacle: str, failed: Mapping[str, str]
-) -> str:
+def _why_not(engine: Engine, wanted: str, backend: str, device: str, obstacle: str, failed: Mapping[str, str]) -> str:
     """Say why an engine cannot run, or nothing when it can."""
     is_torch = engine.name == "torch"
     reasons = (

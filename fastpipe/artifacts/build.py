@@ -8,13 +8,13 @@ import io
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fastpipe.backends import torch as torch_backend
-from fastpipe.backends.base import Backend, Runner, Settings, Source, complete
+from fastpipe.backends.base import Backend, Runner, Settings, Source
 from fastpipe.backends.registry import version_of
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import Feed, pad, pad_values, take
@@ -76,15 +76,14 @@ def examples(tokenizer: Any, inputs: tuple[str, ...], limit: int | None) -> list
     """Tokenize the texts that models are examined with.
 
     Returns:
-        One mapping per text: an int64 array of shape (1, tokens) for each of `inputs`.
+        One mapping per text: an int64 array of shape (1, tokens) for each of `inputs` that the tokenizer gives.
     """
     cut = {"truncation": True, "max_length": min(limit or _LONGEST, _LONGEST)}
-    feeds = []
+    feeds: list[Feed] = []
     for text, pair in (*_TEXTS, (_LONG, None)):
         encoded = tokenizer(text, pair, return_tensors="np", **cut)
-        feed = {name: values for name, values in encoded.items() if name in inputs}
-        if feed["input_ids"].shape[1]:
-            feeds.append(complete(feed, inputs))
+        if encoded["input_ids"].shape[1]:
+            feeds.append({name: values.astype("int64") for name, values in encoded.items() if name in inputs})
     return feeds
 
 
@@ -117,7 +116,7 @@ def _examine(model: Any, tokenizer: Any, task: Task) -> tuple[Source, Padding]:
         raise ExportError(f"{type(model).__name__} does not run as a text encoder: {error}") from error
     batchable = padding is not Padding.SINGLE
     return (
-        Source(model=model, task=task, inputs=inputs, outputs=outputs, examples=feeds, batchable=batchable),
+        Source(model=model, task=task, inputs=tuple(feeds[0]), outputs=outputs, examples=feeds, batchable=batchable),
         padding,
     )
 
@@ -155,7 +154,7 @@ def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str,
     """Give the largest relative difference between a runner and torch, alone and, where that is allowed, padded."""
     torch_runner = torch_backend.TorchRunner(source.model, source.outputs)
     wanted = [torch_runner.run(feed) for feed in source.examples]
-    got: list[Feed] = [runner.run(feed) for feed in source.examples]
+    got = [runner.run(feed) for feed in source.examples]
     worst = max(map(neutrality.distance, _only(got, source.outputs), wanted))
     if padding is Padding.NEUTRAL:
         together = runner.run(pad(source.examples, values))
@@ -167,7 +166,7 @@ def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str,
     return worst
 
 
-def _only(rows: list[Feed], names: tuple[str, ...]) -> list[Feed]:
+def _only(rows: Sequence[Feed], names: tuple[str, ...]) -> list[Feed]:
     return [{name: row[name] for name in names} for row in rows]
 
 

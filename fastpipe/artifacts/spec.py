@@ -38,6 +38,7 @@ class ArtifactSpec:
         config: Digest of the model's config.
         architecture: Name of the model class.
         task: The exporters' name of the task.
+        inputs: What the tokenizer gives the model. An input that is left out is not always the same as one of zeros.
         recipe: What is built from it.
         versions: Versions of the libraries that build and run it, by distribution.
     """
@@ -46,6 +47,7 @@ class ArtifactSpec:
     config: str
     architecture: str
     task: str
+    inputs: tuple[str, ...]
     recipe: Mapping[str, Any]
     versions: Mapping[str, str]
 

@@ -121,7 +121,7 @@ class Store:
         started = time.perf_counter()
         try:
             try:
-                outcome = {"facts": dict(build(folder))}
+                outcome: dict[str, Any] = {"facts": dict(build(folder))}
             except ExportError as error:
                 outcome = {"failed": str(error), "facts": {}}
                 for path in folder.iterdir():

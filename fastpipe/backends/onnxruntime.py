@@ -59,9 +59,7 @@ class ONNXRuntimeRunner:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = settings.threads
         options.log_severity_level = 4  # a failing call raises; the same message on stderr would be told twice
-        self._session = onnxruntime.InferenceSession(
-            str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = onnxruntime.InferenceSession(str(folder / GRAPH), options, providers=["CPUExecutionProvider"])
         self.inputs = tuple(port.name for port in self._session.get_inputs())
         self.outputs = tuple(port.name for port in self._session.get_outputs())
 

@@ -111,7 +111,7 @@ def _convert(source: Source, folder: Path) -> None:
 
     model = openvino.convert_model(Traceable(source).eval(), example_input=example(source))
     rank_2 = openvino.PartialShape([-1, -1])
-    model.reshape({port: rank_2 for port in model.inputs})
+    model.reshape(dict.fromkeys(model.inputs, rank_2))
     for port, name in zip(model.inputs, source.inputs, strict=True):
         port.get_tensor().set_names({name})
     for port, name in zip(model.outputs, source.outputs, strict=True):

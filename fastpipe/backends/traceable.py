@@ -37,4 +37,3 @@ def example(source: Source) -> tuple[torch.Tensor, ...]:
     return tuple(
         torch.cat([torch.from_numpy(feed[name][:, :shortest]) for feed in feeds[:2]]) for name in source.inputs
     )
-

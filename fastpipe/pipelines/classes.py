@@ -48,4 +48,3 @@ def by_name(name: str) -> type:
     if not isinstance(base, type):
         raise AttributeError(f"module 'fastpipe.pipelines' has no attribute {name!r}")
     return fast_class(base)
-

@@ -24,12 +24,7 @@ class EngineModel:
     engine's threads stay behind in the parent.
 
     Args:
-        config: The model's transformers config.
-        folder: The artifact's folder.
-        backend: Name of the engine.
-        settings: How it is loaded.
-        outputs: The outputs that the task reads, in order.
-        request: Finds the torch model, for what only that can do.
+        request: What the user asked for; it has the config, and finds the torch model for what only that can do.
     """
 
     main_input_name = "input_ids"
@@ -39,37 +34,40 @@ class EngineModel:
     training = False
     generation_config = None
 
-    def __init__(
-        self,
-        *,
-        config: Any,
-        folder: Path,
-        backend: str,
-        settings: Settings,
-        outputs: Sequence[str],
-        request: Request,
-    ) -> None:
-        self.config = config
+    def __init__(self, request: Request) -> None:
+        self.config = request.config
         self.device = torch.device("cpu")
-        self.dtype = torch.bfloat16 if settings.recipe.precision == "bf16" else torch.float32
+        self.dtype = torch.float32
+        self._request = request
+        self._loaded_by = -1
+
+    def load(self, folder: Path, backend: str, settings: Settings, outputs: Sequence[str]) -> None:
+        """Load an artifact.
+
+        Args:
+            folder: Where its files are.
+            backend: Name of the engine.
+            settings: How it is loaded.
+            outputs: The outputs that the task reads, in order.
+        """
+        if settings.recipe.precision == "bf16":
+            self.dtype = torch.bfloat16
         self._folder = folder
         self._backend = backend
         self._settings = settings
         self.outputs = tuple(outputs)
-        self._request = request
-        self._runner: tuple[int, Runner] | None = None
         self._live()
 
     def _live(self) -> Runner:
         """Give this process's runner, loading it when there is none."""
-        process = os.getpid()
-        if self._runner is None or self._runner[0] != process:
+        if self._loaded_by != os.getpid():
             if not self._folder.is_dir():
                 raise ArtifactError(
                     f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
                 )
-            self._runner = process, registry.load(self._backend).load(self._folder, self._settings)
-        return self._runner[1]
+            self._runner: Runner = registry.load(self._backend).load(self._folder, self._settings)
+            self._loaded_by = os.getpid()
+        return self._runner
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -152,11 +150,12 @@ class EngineModel:
         if name.startswith("__"):
             raise AttributeError(name)
         raise UnsupportedOnEngineError(
-            f"a model that runs on an engine has no {name!r}", remedy="Use backend='torch' to work with the torch model."
+            f"a model that runs on an engine has no {name!r}",
+            remedy="Use backend='torch' to work with the torch model.",
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runner": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_runner"} | {"_loaded_by": -1}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

@@ -69,13 +69,9 @@ class Request:
         """Let transformers make the pipeline as the user asked, but for some arguments."""
         return transformers.pipeline(**_own(self.arguments, **changes))
 
-    def reference(self) -> Any:
-        """Let transformers make the pipeline as the user asked, on torch and on the CPU."""
-        return self.transformers_pipeline(device="cpu")
-
-    def torch_model(self) -> Any:
-        """Give the torch model: the user's object, or what transformers loads."""
-        return self.reference().model if self.model_id else self.arguments["model"]
+    def torch_model(self, **changes: Any) -> Any:
+        """Give the torch model: the user's object, or what transformers loads for this request on the CPU."""
+        return self.transformers_pipeline(device="cpu", **changes).model if self.model_id else self.arguments["model"]
 
     def digest_of_weights(self) -> str:
         """Identify the weights by content or commit.
@@ -190,7 +186,10 @@ def _default_model(task: str, arguments: dict[str, Any]) -> str:
 def _hub_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     model_kwargs = arguments.get("model_kwargs") or {}
     found = {name: arguments[name] for name in ("revision", "token") if arguments.get(name) is not None}
-    return {**found, **{n: model_kwargs[n] for n in ("cache_dir", "subfolder", "local_files_only") if n in model_kwargs}}
+    return {
+        **found,
+        **{n: model_kwargs[n] for n in ("cache_dir", "subfolder", "local_files_only") if n in model_kwargs},
+    }
 
 
 def _load_config(source: str, arguments: Mapping[str, Any]) -> Any:

@@ -1,9 +1,9 @@
 """The call path under every fast pipeline: rows, batches, results in the order of the inputs.
 
-Batching is a prefetch. Each input goes through the task's own `preprocess`; the rows that come out run in sorted batches;
-then each row goes through the task's own `_forward` and `postprocess`, with the model's answer to exactly those tensors
-already at hand. A `_forward` that asks the model something else is answered by the model. So a task's code is
-transformers' own, and results have the shapes of single calls.
+Batching is a prefetch. Each input goes through the task's own `preprocess`; the rows that come out run in sorted
+batches; then each row goes through the task's own `_forward` and `postprocess`, with the model's answer to exactly
+those tensors already at hand. A `_forward` that asks the model something else is answered by the model. So a task's
+code is transformers' own, and results have the shapes of single calls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _TENSORS = ("input_ids", "attention_mask", "token_type_ids")
 class RowRunner(Protocol):
     """What the call path needs of a model: see `fastpipe.backends.base.Runner`."""
 
-    inputs: tuple[str, ...]
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the model's text inputs."""
+        ...
 
     def run(self, batch: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Run one batch."""
@@ -125,7 +128,7 @@ class FastRuntime(Pipeline):
             OptionError: `batch_size` is not a positive number.
         """
         rows = self._batch_size if batch_size is None else batch_size
-        if rows is not None and (not isinstance(rows, (int, np.integer)) or rows < 1):
+        if rows is not None and (not isinstance(rows, int) or rows < 1):
             raise OptionError(f"batch_size={rows!r} is not a positive whole number", remedy="Leave it out, or use 1.")
         if isinstance(inputs, list) and not inputs:
             return []
@@ -141,6 +144,7 @@ class FastRuntime(Pipeline):
         if isinstance(inputs, (torch.utils.data.Dataset, types.GeneratorType)):
             return Results(call, inputs)
         return call.one(inputs)
+
 
 class FastChunkRuntime(FastRuntime, ChunkPipeline):
     """The same for tasks whose `preprocess` gives several rows for one input."""

@@ -1,0 +1,68 @@
+"""Shared fixtures. Nothing here or in any test uses a network."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Before anything imports transformers or fastpipe: offline, and never the user's own cache.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.pop("FASTPIPE_BACKEND", None)
+os.environ.pop("FASTPIPE_PRECISION", None)
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+_CACHE = tempfile.TemporaryDirectory(prefix="fastpipe-tests-")
+os.environ["FASTPIPE_CACHE"] = _CACHE.name
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+import fastpipe  # noqa: E402
+from tests.models import Models  # noqa: E402
+
+V5 = int(transformers.__version__.partition(".")[0]) >= 5
+ENGINES = ("openvino", "onnxruntime")
+BACKENDS = (*ENGINES, "torch")
+
+torch.set_num_threads(1)  # torch's default threading is sometimes far slower than one thread
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """Folders of tiny models by name."""
+    return Models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def fp(models: Models) -> Callable[..., Any]:
+    """`fastpipe.pipeline` on a tiny model by name; pipelines with equal arguments are made once."""
+
+    @cache
+    def make(task: str, name: str, backend: str = "auto", **options: Any) -> Any:
+        return fastpipe.pipeline(task, model=models[name], backend=backend, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ref(models: Models) -> Callable[..., Any]:
+    """The installed `transformers.pipeline` on a tiny model by name."""
+
+    @cache
+    def make(task: str, name: str, **options: Any) -> Any:
+        return transformers.pipeline(task, model=models[name], device="cpu", **options)
+
+    return make
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An artifact cache of the test's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FASTPIPE_CACHE", str(folder))
+    return folder

