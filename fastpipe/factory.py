@@ -21,10 +21,10 @@ from fastpipe.batching.planner import Padding
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.pipelines import request as requests
+from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
-from fastpipe.pipelines.runtime import Batching
 from fastpipe.precision.recipes import RECIPES, Recipe, compute_type
 from fastpipe.tasks import Task
 

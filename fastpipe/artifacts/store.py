@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +107,12 @@ class Store:
             with tempfile.TemporaryFile(dir=self.root):
                 return self
         except OSError as error:
-            refuge = Path(tempfile.gettempdir()) / f"fastpipe-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-            refuge.mkdir(mode=0o700, exist_ok=True)
             warnings.warn(
-                f"{self.root} cannot be written to ({error}): using {refuge}. Set FASTPIPE_CACHE to a writable folder.",
+                f"{self.root} cannot be written to ({error}): building in a temporary folder that goes with this "
+                "process. Set FASTPIPE_CACHE to a writable folder.",
                 CacheWarning,
             )
-            return Store(refuge)
+            return Store(_refuge(os.getpid()))
 
     def _build(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         """Build into a temporary folder beside the final place, then rename. The caller holds the key's lock."""
@@ -148,6 +149,14 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return Artifact(folder=final, manifest=manifest)
+
+
+@cache
+def _refuge(process_id: int) -> Path:
+    """Make a private folder for artifacts of this process, which takes it along when it ends."""
+    folder = tempfile.TemporaryDirectory(prefix="fastpipe-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _damage(folder: Path, manifest: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastpipe.backends.base import Batch, Outputs, Settings, Source, complete
 from fastpipe.hardware import Hardware
+from fastpipe.precision.per_token import quantize_dense_layers
 from fastpipe.precision.recipes import HEADS, Recipe
 
 GRAPH = "model.onnx"
@@ -28,22 +29,13 @@ class ONNXRuntimeBackend:
         return {"optimum-onnx": _export_with_optimum, "torch": _export_with_torch}
 
     def quantize(self, folder: Path, recipe: Recipe) -> None:
-        """Quantize the dense layers to 8-bit blocks; activations get one scale per token and block when it runs."""
-        import re
-
+        """See `Backend`."""
         import onnx
-        from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
-        model = onnx.load(folder / GRAPH)
-        heads = [node.name for node in model.graph.node if re.search(HEADS, node.name)]
-        config = DefaultWeightOnlyQuantConfig(
-            block_size=recipe.weight_block, is_symmetric=True, bits=8, accuracy_level=4
-        )
-        quantizer = MatMulNBitsQuantizer(model, nodes_to_exclude=heads, algo_config=config)
-        quantizer.process()
-        (folder / GRAPH).unlink()
-        (folder / f"{GRAPH}.data").unlink(missing_ok=True)
-        _save(quantizer.model.model, folder)
+        model = quantize_dense_layers(onnx.load(folder / GRAPH), keep=HEADS)
+        for path in folder.iterdir():
+            path.unlink()
+        _save(model, folder)
 
     def load(self, folder: Path, settings: Settings) -> ONNXRuntimeRunner:
         """See `Backend`."""

@@ -17,6 +17,7 @@ from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file
 
 from fastpipe.artifacts.spec import digest_of_folder, digest_of_model
+from fastpipe.pipelines.quiet import quietly
 from fastpipe.tasks import TASKS, Task
 
 logger = logging.getLogger("fastpipe")
@@ -67,7 +68,8 @@ class Request:
 
     def transformers_pipeline(self, **changes: Any) -> Any:
         """Let transformers make the pipeline as the user asked, but for some arguments."""
-        return transformers.pipeline(**_own(self.arguments, **changes))
+        with quietly():
+            return transformers.pipeline(**_own(self.arguments, **changes))
 
     def torch_model(self, **changes: Any) -> Any:
         """Give the torch model: the user's object, or what transformers loads for this request on the CPU."""

@@ -11,6 +11,9 @@ from typing import Any
 # Layers after the encoder: they cost next to nothing and decide everything, so that no recipe quantizes them.
 HEADS = r"(pooler|pre_classifier|classifier|classification_head|score|qa_outputs)"
 
+# An activation group as long as any layer is wide: one scale for each token.
+PER_TOKEN = 1 << 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -19,11 +22,10 @@ class Recipe:
     Attributes:
         backend: The engine it is for.
         precision: The name users choose it by.
-        weights: What the weights are stored in: "fp32", or "int8" with one scale per output channel or block.
+        weights: What the weights are stored in: "fp32", or "int8" with one scale per output channel.
         compute: What the layers that are not quantized compute in, best first; the first that the CPU has is taken.
         activation_group: Neighbouring activations of one token that share a scale; 0 leaves activations unquantized.
             A scale never spans two tokens, so that batch-mates cannot change a result.
-        weight_block: Weights of one output channel that share a scale; 0 stands for all of them.
     """
 
     backend: str
@@ -31,7 +33,6 @@ class Recipe:
     weights: str = "fp32"
     compute: tuple[str, ...] = ("f32",)
     activation_group: int = 0
-    weight_block: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give the recipe as plain values that JSON can hold."""
@@ -41,9 +42,9 @@ class Recipe:
 _RECIPES = (
     Recipe(backend="openvino", precision="fp32"),
     Recipe(backend="openvino", precision="bf16", compute=("bf16",)),
-    Recipe(backend="openvino", precision="int8", weights="int8", compute=("bf16", "f32"), activation_group=1 << 20),
+    Recipe(backend="openvino", precision="int8", weights="int8", compute=("bf16", "f32"), activation_group=PER_TOKEN),
     Recipe(backend="onnxruntime", precision="fp32"),
-    Recipe(backend="onnxruntime", precision="int8", weights="int8", activation_group=128, weight_block=128),
+    Recipe(backend="onnxruntime", precision="int8", weights="int8", activation_group=PER_TOKEN),
 )
 RECIPES = {(recipe.backend, recipe.precision): recipe for recipe in _RECIPES}
 

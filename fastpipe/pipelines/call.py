@@ -1,0 +1,294 @@
+"""One call of a fast pipeline: rows, batches, results in the order of the inputs.
+
+Batching is a prefetch. Each input goes through the task's own `preprocess`; the rows that come out run in sorted
+batches; then each row goes through the task's own `_forward` and `postprocess`, with the model's answer to exactly
+those tensors already at hand. A `_forward` that asks the model something else is answered by the model. So a task's
+code is transformers' own, and results have the shapes of single calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from transformers.pipelines.base import ChunkPipeline
+from transformers.utils import ModelOutput
+
+from fastpipe.artifacts.build import examples
+from fastpipe.batching import neutrality
+from fastpipe.batching.collate import pad, pad_values, take
+from fastpipe.batching.planner import Limits, Padding, split
+from fastpipe.errors import InputTooLongError
+from fastpipe.pipelines.guards import evaluating, exclusively, naming
+from fastpipe.pipelines.inputs import check
+from fastpipe.pipelines.model import as_model_output
+from fastpipe.pipelines.quiet import quietly
+
+# How far ahead of its consumer a generator or Dataset is read, in inputs: little at first, for an early first result.
+FIRST_WINDOW = 8
+LARGEST_WINDOW = 1024
+
+_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class RowRunner(Protocol):
+    """What the call path needs of a model: see `fastpipe.backends.base.Runner`."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the model's text inputs."""
+        ...
+
+    def run(self, batch: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        """Run one batch."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Batching:
+    """How a pipeline batches.
+
+    Attributes:
+        runner: Runs a batch.
+        per_token: Whether axis 1 of the outputs counts tokens.
+        max_tokens: Tokens that the model has positions for; `None` for no limit.
+        padding: What the model does with padded rows; `None` until it has been measured.
+    """
+
+    runner: RowRunner
+    per_token: bool
+    max_tokens: int | None
+    padding: Padding | None
+
+
+@dataclass(kw_only=True, eq=False)
+class Row:
+    """One row of the model's input, on its way through a call."""
+
+    owner: int
+    inputs: Any  # what `preprocess` gave for it
+    feed: dict[str, np.ndarray[Any, Any]]  # arrays (1, tokens), views of the tensors in `inputs`
+
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+        return self.feed["input_ids"].shape[1] if self.feed else 0
+
+    def content(self) -> tuple[Any, ...]:
+        """A value that is equal for rows that the model cannot tell apart."""
+        return tuple((name, values.tobytes()) for name, values in self.feed.items())
+
+
+class Call:
+    """One call of a pipeline: its parameters, and the steps on the way."""
+
+    def __init__(
+        self,
+        pipe: Any,
+        batching: Batching,
+        preprocess: dict[str, Any],
+        forward: dict[str, Any],
+        postprocess: dict[str, Any],
+        *,
+        batch_size: int | None,
+    ) -> None:
+        self.pipe = pipe
+        self.batching = batching
+        self.preprocess = preprocess
+        self.forward = forward
+        self.postprocess = postprocess
+        self.batch_size = batch_size
+        self.chunks = isinstance(pipe, ChunkPipeline)
+
+    def one(self, item: Any) -> Any:
+        """Process a single input, without the detours that only batches need."""
+        rows = self._prepare(item, None, 0)
+        if len(rows) > 1:
+            return self._run(rows, [None])[0]
+        return self._finish([self._ask(rows[0])], None)
+
+    def whole(self, items: list[Any]) -> list[Any]:
+        """Process a list, planned as a whole."""
+        rows = [row for index, item in enumerate(items) for row in self._prepare(item, index, index)]
+        return self._run(rows, range(len(items)))
+
+    def lazily(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Process inputs window by window; an error comes after the results of all inputs before it."""
+        source, start, size = iter(items), 0, self.batch_size or FIRST_WINDOW
+        while True:
+            rows: list[Row] = []
+            failure: BaseException | None = None
+            count = 0
+            while count < size and failure is None:
+                try:
+                    rows += self._prepare(next(source), start + count, count)
+                    count += 1
+                except StopIteration:
+                    break
+                except Exception as error:
+                    failure = error
+            if rows:
+                yield from self._run(rows, range(start, start + count))
+            if failure is not None:
+                raise failure
+            if count < size:
+                return
+            start, size = start + count, min(2 * size, LARGEST_WINDOW)
+
+    def _prepare(self, item: Any, index: int | None, owner: int) -> list[Row]:
+        """Take one input through the task's `preprocess`."""
+        check(item, index)
+        with naming(index, self.preprocess), exclusively(self.pipe.tokenizer), quietly():
+            prepared = self.pipe.preprocess(item, **self.preprocess)
+            rows = [self._row(inputs, owner) for inputs in (prepared if self.chunks else [prepared])]
+        limit = self.batching.max_tokens
+        for row in rows:
+            if limit is not None and row.tokens > limit:
+                raise InputTooLongError(
+                    f"{row.tokens} tokens, and the model takes at most {limit} ({row.tokens} > {limit})",
+                    index=index,
+                    remedy="Pass truncation=True where the task takes it, or shorten the text.",
+                )
+        return rows
+
+    @staticmethod
+    def _row(inputs: Any, owner: int) -> Row:
+        """Find the tensors among what `preprocess` gave; a row that is not of shape (1, tokens) is never batched."""
+        tensors = {name: inputs[name] for name in _TENSORS if name in inputs}
+        plain = "input_ids" in tensors and all(t.ndim == 2 and t.shape[0] == 1 for t in tensors.values())
+        return Row(owner=owner, inputs=inputs, feed={n: t.numpy() for n, t in tensors.items()} if plain else {})
+
+    def _run(self, rows: list[Row], indices: Any) -> list[Any]:
+        """Run rows in batches, and give each owner's result as soon as its last row is there."""
+        twins: dict[Any, list[int]] = {}
+        for position, row in enumerate(rows):
+            twins.setdefault(row.content() if row.feed else position, []).append(position)
+        groups = list(twins.values())
+        owned = [0] * len(indices)
+        for row in rows:
+            owned[row.owner] += 1
+        waiting: list[dict[int, Any]] = [{} for _ in indices]
+        results: list[Any] = [None] * len(indices)
+        lengths = [rows[group[0]].tokens for group in groups]
+        padding = self._padding() if len(groups) > 1 else Padding.SINGLE
+        for batch in split(lengths, padding, Limits(rows=self.batch_size)):
+            firsts = [rows[groups[member][0]] for member in batch]
+            answers = self._run_batch(firsts, indices)
+            for member, answer in zip(batch, answers, strict=True):
+                for twin, position in enumerate(groups[member]):
+                    owner = rows[position].owner
+                    if twin and answer is not None:  # what one caller does to a result stays with that result
+                        answer = {name: values.copy() for name, values in answer.items()}
+                    with naming(indices[owner], {}):
+                        waiting[owner][position] = self._replay(rows[position], answer)
+                    if len(waiting[owner]) == owned[owner]:
+                        outputs = [output for _, output in sorted(waiting[owner].items())]
+                        waiting[owner] = {}
+                        results[owner] = self._finish(outputs, indices[owner])
+        return results
+
+    def _run_batch(self, rows: list[Row], indices: Any) -> list[dict[str, np.ndarray[Any, Any]] | None]:
+        """Give each row's outputs; `None` stands for a row that only the task's own `_forward` can run."""
+        if not rows[0].feed:
+            return [None]
+        values = pad_values(self.pipe.tokenizer)
+        try:
+            with evaluating(self.pipe.model):
+                outputs = self.batching.runner.run(pad([row.feed for row in rows], values))
+        except Exception:
+            if len(rows) > 1:  # find the row it fails for
+                return [answer for row in rows for answer in self._run_batch([row], indices)]
+            with naming(indices[rows[0].owner], {}):
+                raise
+        return [
+            take(outputs, position, row.tokens, per_token=self.batching.per_token) for position, row in enumerate(rows)
+        ]
+
+    def _replay(self, row: Row, answer: dict[str, np.ndarray[Any, Any]] | None) -> Any:
+        """Take one row through the task's `_forward`, with the model's answer at hand."""
+        if answer is None:
+            return self._ask(row)
+        _thread.stand_in = StandIn(self.pipe, row, answer)
+        try:
+            return self.pipe._forward(row.inputs, **self.forward)
+        finally:
+            _thread.stand_in = None
+
+    def _ask(self, row: Row) -> Any:
+        """Take one row through the task's `forward` and the model."""
+        with evaluating(self.pipe.model):
+            return self.pipe.forward(row.inputs, **self.forward)
+
+    def _finish(self, outputs: list[Any], index: int | None) -> Any:
+        """Take one input's rows through the task's `postprocess`."""
+        with naming(index, self.postprocess), exclusively(self.pipe.tokenizer):
+            return self.pipe.postprocess(outputs if self.chunks else outputs[0], **self.postprocess)
+
+    def _padding(self) -> Padding:
+        batching = self.batching
+        if batching.padding is None:
+            with evaluating(self.pipe.model):
+                batching.padding = neutrality.measure(
+                    batching.runner.run,
+                    examples(self.pipe.tokenizer, batching.runner.inputs, batching.max_tokens),
+                    pad_values(self.pipe.tokenizer),
+                    per_token=batching.per_token,
+                )
+        return batching.padding
+
+
+class Results:
+    """The results of a generator or Dataset, in order, made as they are asked for."""
+
+    def __init__(self, call: Call, inputs: Any) -> None:
+        self._inputs = inputs
+        indexed = isinstance(inputs, torch.utils.data.Dataset) and not isinstance(
+            inputs, torch.utils.data.IterableDataset
+        )
+        self._results = call.lazily((inputs[i] for i in range(len(inputs))) if indexed else inputs)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._results)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+
+class StandIn:
+    """Answers for the model while one thread takes a row through `_forward`."""
+
+    def __init__(self, pipe: Any, row: Row, answer: dict[str, np.ndarray[Any, Any]]) -> None:
+        self.pipe = pipe
+        self._model = pipe.model
+        self._row = row
+        self._answer = answer
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Give the answer when asked about the row that was run, else ask the model."""
+        inputs = self._row.inputs
+        if not args and all(kwargs.get(name) is inputs[name] for name in self._row.feed):
+            return self._output()
+        with evaluating(self._model), torch.no_grad():
+            return self._model(*args, **kwargs)
+
+    def _output(self) -> ModelOutput:
+        return as_model_output(self._answer, self._model.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+_thread = threading.local()
+
+
+def stand_in_for(pipe: Any) -> StandIn | None:
+    """Give what answers for a pipeline's model in this thread, if anything does."""
+    stand_in: StandIn | None = getattr(_thread, "stand_in", None)
+    return stand_in if stand_in is not None and stand_in.pipe is pipe else None

@@ -1,0 +1,63 @@
+"""What is held around a step of a call: a tokenizer's lock, the input's index, eval mode."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastpipe.errors import FastpipeError, InputError
+
+# transformers sets padding and truncation on a fast tokenizer before each use, which fails ("Already borrowed") while
+# another thread encodes with it. A few locks serve all tokenizers: they need no place of their own in any pipeline.
+_locks = [threading.RLock() for _ in range(64)]
+
+
+def _renew_locks() -> None:
+    _locks[:] = [threading.RLock() for _ in _locks]
+
+
+if hasattr(os, "register_at_fork"):  # a lock that another thread held at a fork would be held for ever in the child
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+def exclusively(tokenizer: Any) -> Any:
+    """Give the lock of a tokenizer, which its copies share."""
+    return _locks[id(getattr(tokenizer, "_tokenizer", tokenizer)) // 16 % len(_locks)]
+
+
+@contextlib.contextmanager
+def naming(index: int | None, parameters: Mapping[str, Any]) -> Iterator[None]:
+    """Put the input's index into an error on its way up, which stays of its kind."""
+    try:
+        yield
+    except FastpipeError:
+        raise
+    except Exception as error:
+        if index is not None:
+            message = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+            error.args = (f"item {index}: {message}", *error.args[1:])
+        raise
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # raised by tokenizers, and caught by no `except Exception`
+            raise
+        raise InputError(
+            f"the tokenizer cannot work with {dict(parameters)}: {error}",
+            index=index,
+            remedy="Where `doc_stride` or `stride` is given, it must leave room for the question and special tokens.",
+        ) from error
+
+
+@contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Switch dropout off for a model that was left in train mode."""
+    if not model.training:
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()

@@ -1,0 +1,107 @@
+"""Rewrite an ONNX graph so that its dense layers multiply int8 by int8, with one activation scale per token.
+
+ONNX Runtime's own dynamic quantization takes one scale for a whole tensor, so that a text's result depends on the texts
+beside it. Here every row of every dense layer's input is scaled by its own largest value; integer sums are exact, so a
+row's result is the same to the last bit in any batch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+_CONTRIB = "com.microsoft"
+# uint8 activations around 128 by int8 weights is the pair that VNNI instructions multiply.
+_ZERO_POINT = 128
+_LARGEST = 127
+_SMALLEST_SCALE = 1e-12  # a row of zeros has no largest value to divide by
+
+
+def quantize_dense_layers(model: Any, *, keep: str) -> Any:
+    """Quantize every `MatMul` by constant weights.
+
+    With X: (..., K) float and W: (K, N) constant, `MatMul(X, W)` becomes
+
+        s = max(|X|) / 127 along K         one scale per token
+        Xq = round(X / s) + 128            uint8
+        (Xq - 128) @ Wq * w * s            `MatMulIntegerToFloat`, with w = max(|W|) / 127 along K, then `Mul`
+
+    Args:
+        model: An `onnx.ModelProto` in fp32; it is changed in place.
+        keep: A pattern; dense layers whose name, scope or weight matches it stay as they are.
+
+    Returns:
+        The model.
+    """
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    constants = {
+        "pt_zero_point": np.array(_ZERO_POINT, np.uint8),
+        "pt_weight_zero_point": np.array(0, np.int8),
+        "pt_one": np.array(1, np.float32),
+        "pt_smallest": np.array(_SMALLEST_SCALE, np.float32),
+        "pt_levels": np.array(_LARGEST, np.float32),
+        "pt_last_axis": np.array([-1], np.int64),
+    }
+    quantized: dict[str, Any] = {}
+    scaled: set[str] = set()
+    nodes: list[Any] = []
+    for node in graph.node:
+        weight = weights.get(node.input[1]) if node.op_type == "MatMul" else None
+        if weight is None or len(weight.dims) != 2 or re.search(keep, _description(node)):
+            nodes.append(node)
+            continue
+        x, name = node.input[0], weight.name
+        if x not in scaled:  # query, key and value read the same input: it is quantized once
+            scaled.add(x)
+            nodes += [
+                helper.make_node("Abs", [x], [f"{x}_abs"]),
+                _largest(f"{x}_abs", f"{x}_max", opset),
+                helper.make_node("Max", [f"{x}_max", "pt_smallest"], [f"{x}_top"]),
+                helper.make_node("Div", [f"{x}_top", "pt_levels"], [f"{x}_scale"]),
+                helper.make_node("Div", [x, f"{x}_scale"], [f"{x}_levels"]),
+                helper.make_node("QuantizeLinear", [f"{x}_levels", "pt_one", "pt_zero_point"], [f"{x}_q"]),
+            ]
+        if name not in quantized:
+            quantized[name] = weight
+            values = numpy_helper.to_array(weight).astype(np.float32)
+            scale = np.maximum(np.abs(values).max(axis=0), _SMALLEST_SCALE) / _LARGEST
+            constants[f"{name}_q"] = np.round(values / scale).astype(np.int8)
+            constants[f"{name}_scale"] = scale.astype(np.float32)
+        y = node.output[0]
+        operands = [f"{x}_q", f"{name}_q", "pt_one", f"{name}_scale", "pt_zero_point", "pt_weight_zero_point"]
+        nodes += [
+            helper.make_node("MatMulIntegerToFloat", operands, [f"{y}_int"], node.name, domain=_CONTRIB),
+            helper.make_node("Mul", [f"{y}_int", f"{x}_scale"], [y]),
+        ]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    graph.initializer.extend(
+        numpy_helper.from_array(values, name) for name, values in constants.items() if name in used
+    )
+    if _CONTRIB not in {opset.domain for opset in model.opset_import}:
+        model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    return model
+
+
+def _largest(x: str, y: str, opset: int) -> Any:
+    """Take the maximum along the last axis, which operator set 18 made an input."""
+    from onnx import helper
+
+    if opset < 18:
+        return helper.make_node("ReduceMax", [x], [y], axes=[-1], keepdims=1)
+    return helper.make_node("ReduceMax", [x, "pt_last_axis"], [y], keepdims=1)
+
+
+def _description(node: Any) -> str:
+    """Everything that may name the layer: Optimum puts the module path into names, torch's exporter into metadata."""
+    return " ".join([node.name, *node.input[1:2], *(entry.value for entry in node.metadata_props)])
