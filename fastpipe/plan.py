@@ -144,13 +144,17 @@ def place(device: Any, hardware: Hardware) -> tuple[str, str]:
     if kind == "cpu":
         return "cpu", ""
     if kind not in kinds or (index and int(index) not in kinds[kind] if index.isdigit() or not index else True):
-        raise DeviceError(f"device={device!r} is not in this machine", remedy=f"Use one of {', '.join(here)}.")
+        raise DeviceError(
+            f"device={device!r} is not in this machine",
+            remedy=f"Valid names are cpu, cuda, cuda:N, mps, xpu and -1 (the CPU); here there is {', '.join(here)}.",
+        )
     return (name if index else f"{kind}:0"), ""
 
 
 def as_run(plan: Plan, dtype: Any) -> Plan:
     """Correct a plan for torch by the dtype that transformers chose where the user left it open."""
-    runs = DTYPE_PRECISIONS.get(str(dtype).removeprefix("torch."), str(dtype))
+    name = str(dtype).removeprefix("torch.")
+    runs = DTYPE_PRECISIONS.get(name, name)
     if plan.backend != "torch" or plan.precision == runs:
         return plan
     found = Choice(what="precision", value=runs, reason="what the weights are stored in")
@@ -195,6 +199,10 @@ def choose(
             raise MissingBackendError(f"{backend} is not installed", remedy=by_name[backend].remedy)
     wanted = "fp32" if precision in (None, "auto") else str(precision)
 
+    if backend != "auto" and wanted not in by_name[backend].precisions:
+        able = ", ".join(engine.name for engine in engines if wanted in engine.precisions)
+        raise OptionError(f"{backend} does not run {wanted} here", remedy=f"These do: {able or 'none'}.")
+
     no_engine_path = obstacle if task else f"{task_name} has no engine path yet"
     rejected: list[Choice] = []
     for engine in engines:
@@ -203,24 +211,18 @@ def choose(
             break
         rejected.append(Choice(what="backend", value=engine.name, reason=reason))
     chosen, warning = engine, ""
-    if len(rejected) == len(engines):
-        # int8 on a model that no engine takes: torch still answers. int8 on torch by name: a contradiction.
-        if not (no_engine_path or failed) or backend == "torch":
-            raise _cannot_run(wanted, rejected, engines)
+    if len(rejected) == len(engines):  # int8 for a model that no engine takes: torch still answers
+        if not (no_engine_path or failed):
+            raise OptionError(
+                f"precision={wanted!r} cannot run here ({'; '.join(f'{r.value}: {r.reason}' for r in rejected)})",
+                remedy="Install one of these engines, or use another precision.",
+            )
         wanted = "fp32"
     on_purpose = backend == "torch" or not device.startswith("cpu") or wanted not in ENGINE_PRECISIONS
     if chosen.name == "torch" and not on_purpose:
         why = dict.fromkeys(r.reason for r in rejected if backend in ("auto", r.value) and r.value != "torch")
         warning = f"{task_name} runs on torch: {'; '.join(why)}"
     return _plan(task_name, chosen, wanted, precision, backend, device, hardware, rejected, warning)
-
-
-def _cannot_run(wanted: str, rejected: list[Choice], engines: Sequence[Engine]) -> OptionError:
-    able = [engine.name for engine in engines if wanted in engine.precisions]
-    return OptionError(
-        f"precision={wanted!r} cannot run here ({'; '.join(f'{r.value}: {r.reason}' for r in rejected)})",
-        remedy=f"Engines that run it on this hardware: {', '.join(able)}." if able else "Use another precision.",
-    )
 
 
 def _why_not(engine: Engine, wanted: str, backend: str, device: str, obstacle: str, failed: Mapping[str, str]) -> str:
@@ -232,7 +234,7 @@ def _why_not(engine: Engine, wanted: str, backend: str, device: str, obstacle: s
         (not device.startswith("cpu") and not is_torch, f"it runs on the CPU here, and the device is {device}"),
         (bool(obstacle) and not is_torch, obstacle),
         (engine.name in failed, failed.get(engine.name, "")),
-        (wanted not in engine.precisions, f"it does not run {wanted} on this hardware"),
+        (wanted not in engine.precisions, f"it does not run {wanted} here"),
     )
     return next((reason for applies, reason in reasons if applies), "")
 

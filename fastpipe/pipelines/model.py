@@ -29,7 +29,7 @@ class EngineModel:
 
     main_input_name = "input_ids"
     base_model_prefix = "model"
-    input_modalities = ("text",)
+    input_modalities = "text"
     output_modalities = ("text",)
     training = False
     generation_config = None

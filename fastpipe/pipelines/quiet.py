@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 
-# By logger: how the line begins, and where it is said better.
-_SAID_BETTER = {
-    "transformers.pipelines.base": "Device set to use",  # pipe.plan
-    "transformers.tokenization_utils_base": "Token indices sequence length is longer than",  # InputTooLongError
+# By logger: how the lines begin.
+_SAID_BETTER: dict[str, tuple[str, ...]] = {
+    # `pipe.plan` says the device; a model on an engine is not of the classes that transformers lists.
+    "transformers.pipelines.base": ("Device set to use", "The model 'EngineModel' is not supported"),
+    # InputTooLongError says it, with the limit that counts.
+    "transformers.tokenization_utils_base": ("Token indices sequence length is longer than",),
 }
 
 
@@ -23,7 +25,7 @@ _working = _InThisThread()
 
 
 class _SaidBetter(logging.Filter):
-    """Drops one line of one logger, in threads where a fast pipeline is at work; every other line passes."""
+    """Drops those lines of its logger, in threads where a fast pipeline is at work; every other line passes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _working.depth or not record.getMessage().startswith(_SAID_BETTER[record.name])

@@ -14,7 +14,7 @@ from typing import Any
 import transformers
 from transformers import AutoConfig, PreTrainedModel
 from transformers.pipelines import check_task, get_task
-from transformers.utils.hub import cached_file
+from transformers.utils.hub import cached_file, is_offline_mode
 
 from fastpipe.artifacts.spec import digest_of_folder, digest_of_model
 from fastpipe.pipelines.quiet import quietly
@@ -198,11 +198,19 @@ def _load_config(source: str, arguments: Mapping[str, Any]) -> Any:
     model_kwargs = copy.copy(arguments.get("model_kwargs") or {})
     for name in ("torch_dtype", "dtype"):
         model_kwargs.pop(name, None)
-    return AutoConfig.from_pretrained(
-        source,
-        trust_remote_code=arguments.get("trust_remote_code"),
-        **{**model_kwargs, **_hub_arguments(arguments)},
-    )
+    try:
+        return AutoConfig.from_pretrained(
+            source,
+            trust_remote_code=arguments.get("trust_remote_code"),
+            **{**model_kwargs, **_hub_arguments(arguments)},
+        )
+    except OSError as error:
+        if not is_offline_mode():
+            raise
+        raise OSError(
+            f"the model {source!r} is neither a folder nor in the local cache, and offline mode is on. Download it "
+            "once without HF_HUB_OFFLINE, or give the path of a folder."
+        ) from error
 
 
 def _commit(model: str, arguments: Mapping[str, Any]) -> str | None:

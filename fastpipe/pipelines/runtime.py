@@ -29,11 +29,6 @@ class FastRuntime(Pipeline):
         self.__dict__["model"] = model
         self._batching = None  # it described the model before
 
-    def check_model_type(self, supported_models: Any) -> None:
-        """Accept: transformers' check goes by class names and logs an error for a model on an engine."""
-        if isinstance(self.model, torch.nn.Module):
-            super().check_model_type(supported_models)
-
     def __call__(self, inputs: Any, *args: Any, num_workers: Any = None, batch_size: Any = None, **kwargs: Any) -> Any:
         """Process one input, a list, a generator or a Dataset.
 
