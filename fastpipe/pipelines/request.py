@@ -187,7 +187,8 @@ def _default_model(task: str, arguments: dict[str, Any]) -> str:
 
 def _hub_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     model_kwargs = arguments.get("model_kwargs") or {}
-    found = {name: arguments[name] for name in ("revision", "token") if arguments.get(name) is not None}
+    said = ("revision", "token", "local_files_only")
+    found = {name: arguments[name] for name in said if arguments.get(name) is not None}
     return {
         **found,
         **{n: model_kwargs[n] for n in ("cache_dir", "subfolder", "local_files_only") if n in model_kwargs},
