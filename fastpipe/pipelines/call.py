@@ -193,8 +193,8 @@ class Call:
 
     def _run_batch(self, rows: list[Row], indices: Any) -> list[dict[str, np.ndarray[Any, Any]] | None]:
         """Give each row's outputs; `None` stands for a row that only the task's own `_forward` can run."""
-        if not rows[0].feed:
-            return [None]
+        if not all(row.feed for row in rows):
+            return [answer for row in rows for answer in (self._run_batch([row], indices) if row.feed else [None])]
         values = pad_values(self.pipe.tokenizer)
         try:
             with evaluating(self.pipe.model):
