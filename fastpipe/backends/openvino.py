@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,12 @@ class OpenVINOBackend:
 
         model = _core(os.getpid()).read_model(folder / GRAPH)
         heads = [f".*{HEADS}.*"]
-        model = nncf.compress_weights(
-            model,
-            mode=nncf.CompressWeightsMode.INT8_SYM,
-            ignored_scope=nncf.IgnoredScope(patterns=heads, validate=False),
-        )
+        with _no_progress():
+            model = nncf.compress_weights(
+                model,
+                mode=nncf.CompressWeightsMode.INT8_SYM,
+                ignored_scope=nncf.IgnoredScope(patterns=heads, validate=False),
+            )
         openvino.save_model(model, folder / "quantized.xml", compress_to_fp16=False)
         # The files that OpenVINO has mapped are replaced, not written into.
         (folder / "quantized.bin").replace((folder / GRAPH).with_suffix(".bin"))
@@ -84,6 +86,19 @@ class OpenVINORunner:
         outputs = {name: np.array(results[index]) for index, name in enumerate(self.outputs)}
         self._idle.append(request)
         return outputs
+
+
+@contextlib.contextmanager
+def _no_progress() -> Iterator[None]:
+    """Silence rich's console: NNCF draws its progress on it, in a notebook even past a redirected stdout."""
+    import rich
+
+    console = rich.get_console()
+    before, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = before
 
 
 def _given_name(port: Any) -> str:

@@ -14,16 +14,13 @@ _PREFIX = "Fast"
 
 
 class EmptyListFirst:
-    """Stands before a task's class whose argument handling has no answer to an empty list."""
+    """Stands before a task's class: the argument handling of some has no answer to an empty list."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Give no results for no inputs."""
         if args and isinstance(args[0], list) and not args[0]:
             return []
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
-
-
-_FRONTS = {"TokenClassificationPipeline": (EmptyListFirst,)}
 
 
 @cache
@@ -34,8 +31,8 @@ def fast_class(base: type) -> type:
     by the method order, its `super().__call__` reaches ours. The class is found again by its name when it is unpickled.
     """
     runtime = FastChunkRuntime if issubclass(base, ChunkPipeline) else FastRuntime
-    bases = (*_FRONTS.get(base.__name__, ()), base, runtime)
-    return type(_PREFIX + base.__name__, bases, {"__module__": "fastpipe.pipelines", "__doc__": base.__doc__})
+    names = {"__module__": "fastpipe.pipelines", "__doc__": base.__doc__}
+    return type(_PREFIX + base.__name__, (EmptyListFirst, base, runtime), names)
 
 
 def by_name(name: str) -> type:
