@@ -1,0 +1,91 @@
+"""What no pipeline on the same engine or chip can beat, measured in the same rounds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks import data
+from benchmarks.loaders import Loaded
+
+_SIDE = 2048
+_PRODUCTS = 24
+
+
+def bare_batches(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
+    """Time the engine alone, with fastpipe's runner, on the batches that fastpipe makes of the texts.
+
+    Tokenizing, sorting and padding are done before the clock starts, and nothing is done with the outputs.
+    """
+    from fastpipe.batching.collate import pad, pad_values
+    from fastpipe.batching.planner import Limits, split
+
+    batching = loaded.pipe._batching
+    feeds = [_feed(loaded, text) for text in texts]
+    lengths = [feed["input_ids"].shape[1] for feed in feeds]
+    values = pad_values(loaded.pipe.tokenizer)
+    batches = [pad([feeds[row] for row in rows], values) for rows in split(lengths, batching.padding, Limits())]
+    started = time.perf_counter()
+    for batch in batches:
+        batching.runner.run(batch)
+    return {
+        "seconds": [time.perf_counter() - started],
+        "batches": len(batches),
+        "tokens": sum(lengths),
+        "padded_tokens": sum(batch["input_ids"].size for batch in batches),
+    }
+
+
+def bare_one_by_one(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
+    """Time the tokenizer and the engine, with nothing between and after them, for each text."""
+    tokenizer, run = loaded.pipe.tokenizer, loaded.pipe._batching.runner.run
+    seconds = []
+    for text in texts:
+        started = time.perf_counter()
+        run(dict(tokenizer(text, truncation=True, return_tensors="np")))
+        seconds.append(time.perf_counter() - started)
+    return {"seconds": seconds}
+
+
+def _feed(loaded: Loaded, text: str) -> dict[str, Any]:
+    return dict(loaded.pipe.tokenizer(text, truncation=True, return_tensors="np"))
+
+
+class Product:
+    """A large int8 matrix product on all cores."""
+
+    def __init__(self, workspace: str, model: str, cores: int) -> None:
+        import torch
+        from transformers import AutoConfig, AutoTokenizer
+
+        folder = data.save_model(workspace, model)
+        self.config = AutoConfig.from_pretrained(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        torch.set_num_threads(cores)
+        torch.manual_seed(0)
+        self.factors = [torch.randint(-127, 127, (_SIDE, _SIDE), dtype=torch.int8) for _ in range(2)]
+
+    def facts(self) -> dict[str, Any]:
+        """Give what the parent may know."""
+        return {"detail": f"torch._int_mm of {_SIDE} x {_SIDE} x {_SIDE}"}
+
+
+def int8_product(product: Product, texts: list[str]) -> dict[str, Any]:
+    """Give the time in which this chip could do a model's operations on texts, were they all one int8 product.
+
+    seconds = operations / rate, where operations are those of `data.model_operations` on the texts without padding,
+    and rate = 2 n³ / (time of the fastest of several `torch._int_mm` of two n x n matrices), n = 2048: a product of
+    n x n matrices has n³ multiply-adds (Golub and Van Loan, "Matrix Computations", 4th edition, section 1.1.15).
+    No encoder reaches it: part of its operations are not int8 products, and its products are smaller.
+    """
+    import torch
+
+    lengths = [len(ids) for ids in product.tokenizer(texts, truncation=True)["input_ids"]]
+    fastest = float("inf")
+    for _ in range(_PRODUCTS):
+        started = time.perf_counter()
+        torch._int_mm(*product.factors)
+        fastest = min(fastest, time.perf_counter() - started)
+    rate = 2 * _SIDE**3 / fastest
+    operations = data.model_operations(product.config, lengths)
+    return {"seconds": [operations / rate], "operations": operations, "operations_per_s": rate}

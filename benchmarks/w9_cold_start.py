@@ -1,0 +1,125 @@
+"""W9: from the start of a process to its first result with a warm cache, and the peak of its memory; BERT-base size.
+
+Every measurement is a fresh process. The warm-up runs each contender once, so that fastpipe's artifact is built and
+every file is in the system's cache. Fastpipe takes part with the first of the chosen engines.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks import data
+from benchmarks.contenders import TRANSFORMERS
+from benchmarks.field import Bench, Lane, probe, say, shown
+from benchmarks.report import Result, Table, ratios, spread
+from benchmarks.worker import ROOT, WorkerError, environment
+
+MODEL = "bert-base"
+_FLOOR = "imports of torch and transformers"
+
+
+def run(bench: Bench) -> Result:
+    """Run the scenario."""
+    bench.close()  # the other scenarios' processes would share the memory and the caches
+    maker, _ = bench.start("model", "benchmarks.w9_cold_start:Maker", model=MODEL)
+    maker.close()
+    engine = next((c.options["backend"] for c in bench.contenders if c.runner), "")
+    lanes = []
+    for contender in bench.contenders:
+        if contender.runner and contender.options["backend"] == engine:
+            lanes += _lane(bench, contender.name, contender.precision, "fastpipe", contender.options, [{}])
+        elif contender.name == TRANSFORMERS:
+            threads = dict.fromkeys((bench.hardware.cores, 1))
+            settings = [{"threads": count} for count in threads]
+            lanes += _lane(bench, contender.name, contender.precision, "transformers", {}, settings)
+    lanes += _lane(bench, _FLOOR, "", "", {}, [{}])
+    finished = bench.race(lanes)
+    return Result(
+        scenario="W9", weights=data.WEIGHTS, tables=[_table(finished)], lanes=finished, facts={"model": MODEL}
+    )
+
+
+class Maker:
+    """Saves the model, in a process that has ended before anything is measured."""
+
+    def __init__(self, workspace: str, model: str) -> None:
+        self.folder = data.save_model(workspace, model)
+
+    def facts(self) -> dict[str, Any]:
+        """Give what the parent may know."""
+        return {"folder": self.folder}
+
+
+def _lane(
+    bench: Bench, name: str, precision: str, library: str, options: Mapping[str, Any], settings: list[dict[str, int]]
+) -> list[Lane]:
+    """Warm the caches, and find the better number of threads where there is a choice."""
+
+    def start(setting: dict[str, int]) -> dict[str, Any]:
+        wanted = {
+            "library": library,
+            "model": str(data.model_folder(bench.workspace, MODEL)),
+            "options": dict(options),
+            "threads": setting.get("threads", 0),
+        }
+        return start_to_result(bench, wanted)
+
+    say(f"warming {name}")
+    try:
+        setting, probed = probe(lambda setting, _: sum(start(setting)["seconds"]), settings, [[]])
+    except WorkerError as error:
+        bench.failures[name] = str(error)
+        return []
+    return [Lane(name=name, ask=lambda: start(setting), precision=precision, setting=setting, probed=probed)]
+
+
+def start_to_result(bench: Bench, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Time a fresh process from its start until its result has come.
+
+    Raises:
+        WorkerError: The process ended without a result.
+    """
+    command = [sys.executable, "-m", "benchmarks.cold_start", json.dumps(wanted)]
+    with tempfile.TemporaryFile("w+") as log:
+        started = time.perf_counter()
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=environment(bench.workspace)
+        ) as process:
+            assert process.stdout is not None
+            line = next((line for line in process.stdout if line.startswith('{"result"')), "")
+            seconds = time.perf_counter() - started
+        if not line:
+            log.seek(0)
+            raise WorkerError(f"no result; the process said: {log.read()[-2000:]}")
+    return {"seconds": [seconds], "peak_rss_bytes": json.loads(line)["peak_rss_bytes"]}
+
+
+def _table(lanes: list[Lane]) -> Table:
+    took = {lane.name: [sum(sample["seconds"]) for sample in lane.samples] for lane in lanes}
+    peaks = {lane.name: [float(sample["peak_rss_bytes"]) for sample in lane.samples] for lane in lanes}
+    table = Table(
+        title="process start to first result with a warm cache, text-classification, BERT-base size",
+        columns=("contender", "setting", "seconds", "of transformers' time", "peak RSS MiB", "of transformers' peak"),
+        notes=[
+            "Median (min-max) over the rounds; ratios are taken within a round; each measurement is a fresh process.",
+            "Peak RSS counts mapped files, too. Targets: 1.0 of transformers' time, 0.7 of its peak.",
+        ],
+    )
+    for lane in lanes:
+        table.rows.append(
+            (
+                lane.name,
+                shown(lane.setting) or "-",
+                spread(took[lane.name]),
+                spread(ratios(took[lane.name], took.get(TRANSFORMERS, []))),
+                spread([peak / 2**20 for peak in peaks[lane.name]], 0),
+                spread(ratios(peaks[lane.name], peaks.get(TRANSFORMERS, []))),
+            )
+        )
+    return table
