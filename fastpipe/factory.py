@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 
 from fastpipe import options, plan
@@ -111,8 +112,10 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
     if not request.own_class:
         changes["pipeline_class"] = fast_class(request.pipeline_class)
     pipe = request.transformers_pipeline(**changes)
-    if request.task and not request.own_class and "input_ids" in text_inputs(pipe.model):
-        limit = token_limit(pipe.model)
+    if request.own_class or not isinstance(pipe.model, torch.nn.Module) or "input_ids" not in text_inputs(pipe.model):
+        return pipe
+    pipe._max_tokens = limit = token_limit(pipe.model)
+    if request.task:
         pipe._batching = Batching(
             runner=TorchRunner(pipe.model, request.task.outputs),
             per_token=request.task.per_token,

@@ -57,7 +57,7 @@ def build(
     Raises:
         ExportError: No way of exporting gives a graph that agrees with torch.
     """
-    with _as_reference(model) as reference:
+    with _as_reference(model, folder) as reference:
         source, padding = _examine(reference, tokenizer, task)
         exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, threads)
     if recipe.weights != "fp32":
@@ -88,17 +88,23 @@ def examples(tokenizer: Any, inputs: tuple[str, ...], limit: int | None) -> list
 
 
 @contextlib.contextmanager
-def _as_reference(model: Any) -> Iterator[Any]:
-    """Lend a model as fp32 on the CPU in eval mode, and leave the user's own as it was."""
+def _as_reference(model: Any, folder: Path) -> Iterator[Any]:
+    """Lend a model as fp32 on the CPU in eval mode, and leave the user's own as it was.
+
+    For as long as it is lent it says that it comes from `folder`: Optimum looks for a tokenizer where a model comes
+    from, and would ask the hub for one, at another revision and without the user's token.
+    """
     import torch
 
     plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     reference = model if plain else copy.deepcopy(model).to(device="cpu", dtype=torch.float32)
-    training = reference.training
+    training, origin = reference.training, reference.config._name_or_path
     reference.eval()
+    reference.config._name_or_path = str(folder)
     try:
         yield reference
     finally:
+        reference.config._name_or_path = origin
         reference.train(training)
 
 
@@ -188,7 +194,7 @@ def _quiet() -> Iterator[None]:
     """Keep what exporters print to themselves: it is about their internals, and goes to our debug log."""
     said = io.StringIO()
     noisy = [logging.getLogger(name) for name in ("torch.onnx", "optimum", "nncf", "transformers", "onnxscript")]
-    levels = [log.level for log in noisy]
+    levels, disabled = [log.level for log in noisy], logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         warnings.simplefilter("ignore")
         for log in noisy:
@@ -196,6 +202,7 @@ def _quiet() -> Iterator[None]:
         try:
             yield
         finally:
+            logging.disable(disabled)  # Optimum changes it, and does not change it back when it fails
             for log, level in zip(noisy, levels, strict=True):
                 log.setLevel(level)
             logger.debug("exporters said: %s", said.getvalue())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,20 +83,21 @@ def token_limit(model: Any) -> int | None:
     an `offset` (BART) have fewer usable rows than the table. Relative positions have no such table, and no limit.
 
     Returns:
-        The limit in tokens, special ones included; `None` where there is none.
+        The limit in tokens, special ones included; `None` where there is none, or where several tables disagree, as in
+        a model of texts and images.
     """
     import torch
 
-    limits = []
+    limits = set()
     for name, module in model.named_modules():
         leaf = name.rpartition(".")[2]
         if isinstance(module, torch.nn.Embedding) and _holds_positions(leaf):
             unusable = getattr(module, "offset", 0)
             if module.padding_idx is not None and not unusable:
                 unusable = module.padding_idx + 1
-            limits.append(module.num_embeddings - unusable)
-    return min(limits, default=None)
+            limits.add(module.num_embeddings - unusable)
+    return limits.pop() if len(limits) == 1 else None
 
 
 def _holds_positions(leaf: str) -> bool:
-    return leaf == "wpe" or ("position" in leaf and "relative" not in leaf)
+    return re.fullmatch(r"wpe|embed_positions|pos(ition)?_embeddings?", leaf) is not None

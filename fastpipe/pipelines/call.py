@@ -22,9 +22,8 @@ from fastpipe.artifacts.build import examples
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import pad, pad_values, take
 from fastpipe.batching.planner import Limits, Padding, split
-from fastpipe.errors import InputTooLongError
 from fastpipe.pipelines.guards import evaluating, exclusively, naming
-from fastpipe.pipelines.inputs import check
+from fastpipe.pipelines.inputs import check, check_length
 from fastpipe.pipelines.model import as_model_output
 from fastpipe.pipelines.quiet import quietly
 
@@ -145,14 +144,8 @@ class Call:
         with naming(index, self.preprocess), exclusively(self.pipe.tokenizer), quietly():
             prepared = self.pipe.preprocess(item, **self.preprocess)
             rows = [self._row(inputs, owner) for inputs in (prepared if self.chunks else [prepared])]
-        limit = self.batching.max_tokens
         for row in rows:
-            if limit is not None and row.tokens > limit:
-                raise InputTooLongError(
-                    f"{row.tokens} tokens, and the model takes at most {limit} ({row.tokens} > {limit})",
-                    index=index,
-                    remedy="Pass truncation=True where the task takes it, or shorten the text.",
-                )
+            check_length(row.tokens, self.batching.max_tokens, index)
         return rows
 
     @staticmethod

@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-from fastpipe.errors import InputError
+from fastpipe.errors import InputError, InputTooLongError
 
 
 def check(item: Any, index: int | None) -> None:
@@ -41,6 +41,25 @@ def check(item: Any, index: int | None) -> None:
     elif hasattr(item, "question_text"):  # transformers' SquadExample
         check(item.question_text, index)
         check(item.context_text, index)
+
+
+def check_length(tokens: int, limit: int | None, index: int | None) -> None:
+    """Raise where an input has more tokens than the model has positions; torch's own error is about an index.
+
+    Args:
+        tokens: How many the input has, special ones included.
+        limit: How many the model takes; `None` for no limit.
+        index: The input's position in the call; `None` for a single input.
+
+    Raises:
+        InputTooLongError: There are too many.
+    """
+    if limit is not None and tokens > limit:
+        raise InputTooLongError(
+            f"{tokens} tokens, and the model takes at most {limit} ({tokens} > {limit})",
+            index=index,
+            remedy="Pass truncation=True where the task takes it, or shorten the text.",
+        )
 
 
 def _check_surrogates(text: str, index: int | None) -> None:

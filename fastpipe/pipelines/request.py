@@ -102,7 +102,7 @@ def _own(arguments: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
         own["model_kwargs"] = dict(own["model_kwargs"])
     if isinstance(own.get("tokenizer"), tuple):
         own["tokenizer"] = (own["tokenizer"][0], dict(own["tokenizer"][1]))
-    return {name: value for name, value in own.items() if value is not None or name in ("task", "model", "dtype")}
+    return own
 
 
 def resolve(arguments: Mapping[str, Any]) -> Request:

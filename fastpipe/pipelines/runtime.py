@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from transformers.pipelines.base import ChunkPipeline, Pipeline
 
 from fastpipe.errors import OptionError
 from fastpipe.pipelines.call import Batching, Call, Results, stand_in_for
+from fastpipe.pipelines.inputs import check_length
+from fastpipe.pipelines.quiet import quietly
 from fastpipe.plan import Plan
 
 
@@ -18,6 +21,7 @@ class FastRuntime(Pipeline):
 
     plan: Plan
     _batching: Batching | None = None
+    _max_tokens: int | None = None
 
     @property
     def model(self) -> Any:
@@ -27,7 +31,7 @@ class FastRuntime(Pipeline):
     @model.setter
     def model(self, model: Any) -> None:
         self.__dict__["model"] = model
-        self._batching = None  # it described the model before
+        self._batching = self._max_tokens = None  # they described the model before
 
     def __call__(self, inputs: Any, *args: Any, num_workers: Any = None, batch_size: Any = None, **kwargs: Any) -> Any:
         """Process one input, a list, a generator or a Dataset.
@@ -53,7 +57,9 @@ class FastRuntime(Pipeline):
         if isinstance(inputs, list) and not inputs:
             return []
         if self._batching is None:
-            return super().__call__(inputs, *args, num_workers=num_workers, batch_size=batch_size, **kwargs)
+            rows = 1 if _padding_is_heard(self.feature_extractor) else rows
+            with quietly():
+                return super().__call__(inputs, *args, num_workers=num_workers, batch_size=rows, **kwargs)
 
         given = self._sanitize_parameters(**kwargs)
         own = (self._preprocess_params, self._forward_params, self._postprocess_params)
@@ -64,6 +70,28 @@ class FastRuntime(Pipeline):
         if isinstance(inputs, (torch.utils.data.Dataset, types.GeneratorType)):
             return Results(call, inputs)
         return call.one(inputs)
+
+    def forward(self, model_inputs: Any, **forward_params: Any) -> Any:
+        """Run one batch of `preprocess` outputs through the model.
+
+        Raises:
+            InputTooLongError: There are more tokens than the model has positions.
+        """
+        if self._max_tokens is not None and isinstance(model_inputs, Mapping):
+            ids = model_inputs.get("input_ids")
+            if isinstance(ids, torch.Tensor):
+                check_length(ids.shape[-1], self._max_tokens, None)
+        return super().forward(model_inputs, **forward_params)
+
+
+def _padding_is_heard(feature_extractor: Any) -> bool:
+    """Tell whether a model hears the silence that a waveform is padded with.
+
+    Models that take no attention mask (wav2vec2 with group norm) transcribe a padded waveform differently. Whisper
+    takes none either, but always hears the same number of frames.
+    """
+    masked = getattr(feature_extractor, "return_attention_mask", True)
+    return masked is False and not hasattr(feature_extractor, "nb_max_frames")
 
 
 class FastChunkRuntime(FastRuntime, ChunkPipeline):
