@@ -74,6 +74,6 @@ def reject_misspelt(keywords: Iterable[str]) -> None:
         OptionError: A keyword is within a typing error of an option.
     """
     for keyword in keywords:
-        close = difflib.get_close_matches(keyword, NAMES, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(keyword, NAMES, n=1, cutoff=0.75)
         if close:
             raise OptionError(f"pipeline() has no option {keyword!r}", remedy=f"Did you mean {close[0]!r}?")

@@ -218,8 +218,10 @@ def choose(
                 remedy="Install one of these engines, or use another precision.",
             )
         wanted = "fp32"
-    on_purpose = backend == "torch" or not device.startswith("cpu") or wanted not in ENGINE_PRECISIONS
-    if chosen.name == "torch" and not on_purpose:
+    kept = wanted == (precision if precision not in (None, "auto") else "fp32")
+    on_gpu = backend == "auto" and not device.startswith("cpu")
+    on_purpose = backend == "torch" or on_gpu or wanted not in ENGINE_PRECISIONS
+    if chosen.name == "torch" and not (on_purpose and kept):
         why = dict.fromkeys(r.reason for r in rejected if backend in ("auto", r.value) and r.value != "torch")
         warning = f"{task_name} runs on torch: {'; '.join(why)}"
     return _plan(task_name, chosen, wanted, precision, backend, device, hardware, rejected, warning)

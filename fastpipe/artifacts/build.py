@@ -98,13 +98,13 @@ def _as_reference(model: Any, folder: Path) -> Iterator[Any]:
 
     plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     reference = model if plain else copy.deepcopy(model).to(device="cpu", dtype=torch.float32)
-    training, origin = reference.training, reference.config._name_or_path
+    training, config = reference.training, dict(reference.config.__dict__)
     reference.eval()
     reference.config._name_or_path = str(folder)
     try:
         yield reference
     finally:
-        reference.config._name_or_path = origin
+        reference.config.__dict__.update(config)  # Optimum writes into it
         reference.train(training)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,20 +83,24 @@ def digest_of_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def digest_of_folder(folder: Path) -> str:
+def digest_of_folder(folder: Path, *, all_formats: bool = False) -> str:
     """Hash the weights in a model folder, wherever it is and whatever its files' dates are.
+
+    Args:
+        folder: The model's folder.
+        all_formats: Whether the weights may be in another format than the one transformers prefers.
 
     Raises:
         FileNotFoundError: The folder holds no weights.
     """
-    files = list(_weight_files(folder))
+    files = list(_weight_files(folder, WEIGHT_PATTERNS[-1:] if all_formats else WEIGHT_PATTERNS))
     if not files:
         raise FileNotFoundError(f"{folder} holds no weights")
     return digest_of([(path.name, digest_of_file(path)) for path in files])
 
 
-def _weight_files(folder: Path) -> Iterable[Path]:
-    for pattern in WEIGHT_PATTERNS:
+def _weight_files(folder: Path, patterns: Iterable[str]) -> Iterable[Path]:
+    for pattern in patterns:
         found = sorted(p for p in folder.glob(pattern) if p.is_file() and p.suffix not in _NOT_WEIGHTS)
         if found:
             return found
@@ -102,11 +108,22 @@ def _weight_files(folder: Path) -> Iterable[Path]:
 
 
 def digest_of_model(model: Any) -> str:
-    """Hash the weights of a loaded model, as they are now."""
+    """Hash the weights of a loaded model, as they are now, and the code of its class where transformers has it not."""
     import torch
 
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_code_of(type(model)).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _code_of(model_class: type) -> str:
+    """Identify what a model class computes: by its name where it is transformers' own, else by its source."""
+    name = f"{model_class.__module__}.{model_class.__qualname__}"
+    if model_class.__module__.startswith("transformers."):
+        return name
+    try:
+        return name + inspect.getsource(model_class)
+    except (OSError, TypeError):  # made at run time: no two of them are known to be the same
+        return f"{name} {uuid.uuid4()}"

@@ -62,19 +62,22 @@ class Store:
 
         Takes no lock and writes nothing, so that a read-only cache serves.
         """
+        found, damage = self._look(key)
+        if damage:
+            warnings.warn(f"{self.root / key}: {damage}; building again", CacheWarning)
+        return found
+
+    def _look(self, key: str) -> tuple[Artifact | None, str]:
+        """Give the artifact of a key, or what is wrong with it."""
         folder = self.root / key
         try:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-        except FileNotFoundError:
-            return None
+        except (FileNotFoundError, NotADirectoryError):
+            return None, ""
         except (OSError, ValueError) as error:
-            warnings.warn(f"{folder}: the manifest is unreadable ({error}); building again", CacheWarning)
-            return None
+            return None, f"{MANIFEST} is unreadable ({error})"
         damage = _damage(folder, manifest)
-        if damage:
-            warnings.warn(f"{folder}: {damage}; building again", CacheWarning)
-            return None
-        return Artifact(folder=folder, manifest=manifest)
+        return (None, damage) if damage else (Artifact(folder=folder, manifest=manifest), "")
 
     def obtain(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         """Give the artifact of a spec, building it when there is none.
@@ -93,7 +96,7 @@ class Store:
             lock = filelock.FileLock(store.root / f"{spec.key}.lock")
             _acquire(lock, spec.key)
             try:
-                found = store.find(spec.key) or store._build(spec, build)
+                found = store._look(spec.key)[0] or store._build(spec, build)
             finally:
                 lock.release()
         if "failed" in found.manifest:

@@ -17,6 +17,7 @@ from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import HEADS, Recipe
 
 GRAPH = "openvino_model.xml"
+_FIRST_PROCESS = os.getpid()
 
 
 class OpenVINOBackend:
@@ -68,6 +69,10 @@ class OpenVINORunner:
             "NUM_STREAMS": settings.streams,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": settings.recipe.activation_group,
         }
+        if os.getpid() != _FIRST_PROCESS:
+            # OpenVINO keeps the threads of dropped models for the next one with as many. In a forked process they are
+            # dead, and whoever is given them waits for ever. Without streams, the calling thread does the work.
+            properties["NUM_STREAMS"] = 0
         self._model = _core(os.getpid()).compile_model(str(folder / GRAPH), "CPU", properties)
         self._idle: deque[Any] = deque()
         # `get_any_name` may answer with a number; the names we gave are always among `get_names`.

@@ -28,20 +28,21 @@ def measure(
         The most that the model allows.
     """
 
-    def same(chosen: Sequence[int]) -> bool:
+    def same(rows: Sequence[Feed]) -> bool:
         try:
-            alone = {i: run(feeds[i]) for i in chosen}
-            together = run(pad([feeds[i] for i in chosen], values))
+            alone = [run(row) for row in rows]
+            together = run(pad(rows, values))
         except Exception:  # the reason differs from model to model; that it fails is the measurement
             return False
-        rows = [
-            take(together, row, feeds[i]["input_ids"].shape[1], per_token=per_token) for row, i in enumerate(chosen)
-        ]
-        return all(distance(rows[row], alone[i]) <= TOLERANCE for row, i in enumerate(chosen))
+        tokens = [row["input_ids"].shape[1] for row in rows]
+        beside = [take(together, row, tokens[row], per_token=per_token) for row in range(len(rows))]
+        return all(distance(one, other) <= TOLERANCE for one, other in zip(beside, alone, strict=True))
 
-    if same(range(len(feeds))):
+    if same(feeds):
         return Padding.NEUTRAL
-    return Padding.EQUAL_LENGTHS if same([0, 0]) else Padding.SINGLE
+    other = feeds[0]["input_ids"].copy()  # as long, with other tokens between the first and the last
+    other[:, 1:-1] = np.resize(feeds[-1]["input_ids"], other[:, 1:-1].shape)
+    return Padding.EQUAL_LENGTHS if same([feeds[0], {**feeds[0], "input_ids": other}]) else Padding.SINGLE
 
 
 def distance(one: Feed, other: Feed) -> float:

@@ -120,18 +120,25 @@ class Call:
         source, start, size = iter(items), 0, self.batch_size or FIRST_WINDOW
         while True:
             rows: list[Row] = []
+            window: list[Any] = []
             failure: BaseException | None = None
             count = 0
             while count < size and failure is None:
                 try:
-                    rows += self._prepare(next(source), start + count, count)
+                    window.append(next(source))
+                    rows += self._prepare(window[-1], start + count, count)
                     count += 1
                 except StopIteration:
                     break
                 except Exception as error:
                     failure = error
-            if rows:
-                yield from self._run(rows, range(start, start + count))
+            try:
+                results = self._run(rows, range(start, start + count))
+            except Exception:  # the inputs before the one it fails for have results all the same
+                for owner, item in enumerate(window[:count]):
+                    yield self._run(self._prepare(item, start + owner, 0), [start + owner])[0]
+                raise
+            yield from results
             if failure is not None:
                 raise failure
             if count < size:
@@ -224,7 +231,7 @@ class Call:
     def _padding(self) -> Padding:
         batching = self.batching
         if batching.padding is None:
-            with evaluating(self.pipe.model):
+            with evaluating(self.pipe.model), exclusively(self.pipe.tokenizer):
                 batching.padding = neutrality.measure(
                     batching.runner.run,
                     examples(self.pipe.tokenizer, batching.runner.inputs, batching.max_tokens),

@@ -8,6 +8,7 @@ from typing import Any
 import transformers
 from transformers.pipelines.base import ChunkPipeline
 
+from fastpipe.pipelines.inputs import check
 from fastpipe.pipelines.runtime import FastChunkRuntime, FastRuntime
 
 _PREFIX = "Fast"
@@ -23,6 +24,30 @@ class EmptyListFirst:
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
 
+class QuestionsFirst(EmptyListFirst):
+    """Looks at questions and contexts before transformers makes examples of them, and so before it fails on one."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer, once every question and context is a text."""
+        asked = args[0] if len(args) == 1 else kwargs
+        if isinstance(asked, dict):
+            parts = {name: asked[name] for name in ("question", "context") if name in asked}
+            many = [part for part in parts.values() if isinstance(part, list)]
+            for index in range(max(map(len, many), default=0)):
+                for part in parts.values():
+                    check(part[index] if isinstance(part, list) and index < len(part) else "", index)
+            for part in parts.values():
+                if not isinstance(part, list):
+                    check(part, None)
+        elif isinstance(asked, (list, tuple)):
+            for index, item in enumerate(asked):
+                check(item, index)
+        return super().__call__(*args, **kwargs)
+
+
+_FRONTS = {"QuestionAnsweringPipeline": QuestionsFirst}
+
+
 @cache
 def fast_class(base: type) -> type:
     """Make the fast class of a pipeline class of transformers.
@@ -32,7 +57,8 @@ def fast_class(base: type) -> type:
     """
     runtime = FastChunkRuntime if issubclass(base, ChunkPipeline) else FastRuntime
     names = {"__module__": "fastpipe.pipelines", "__doc__": base.__doc__}
-    return type(_PREFIX + base.__name__, (EmptyListFirst, base, runtime), names)
+    front = _FRONTS.get(base.__name__, EmptyListFirst)
+    return type(_PREFIX + base.__name__, (front, base, runtime), names)
 
 
 def by_name(name: str) -> type:

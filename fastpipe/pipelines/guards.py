@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from fastpipe.errors import FastpipeError, InputError
 
 # transformers sets padding and truncation on a fast tokenizer before each use, which fails ("Already borrowed") while
@@ -15,8 +17,15 @@ from fastpipe.errors import FastpipeError, InputError
 _locks = [threading.RLock() for _ in range(64)]
 
 
+# Threads in a call, for each model that was in train mode before the first of them.
+_evaluating: dict[int, int] = {}
+_evaluating_lock = threading.Lock()
+
+
 def _renew_locks() -> None:
+    global _evaluating_lock
     _locks[:] = [threading.RLock() for _ in _locks]
+    _evaluating_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # a lock that another thread held at a fork would be held for ever in the child
@@ -52,12 +61,24 @@ def naming(index: int | None, parameters: Mapping[str, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Switch dropout off for a model that was left in train mode."""
-    if not model.training:
+    """Switch dropout off in a model that was left in train mode, until the last thread that runs it is done."""
+    if not isinstance(model, torch.nn.Module):
         yield
         return
-    model.eval()
+    key = id(model)
+    with _evaluating_lock:
+        if key in _evaluating or model.training:
+            _evaluating[key] = _evaluating.get(key, 0) + 1
+            model.eval()
+            counted = True
+        else:
+            counted = False
     try:
         yield
     finally:
-        model.train()
+        if counted:
+            with _evaluating_lock:
+                _evaluating[key] -= 1
+                if not _evaluating[key]:
+                    del _evaluating[key]
+                    model.train()

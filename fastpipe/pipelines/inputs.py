@@ -33,8 +33,9 @@ def check(item: Any, index: int | None) -> None:
     elif isinstance(item, bytes):
         raise InputError("bytes are not text", index=index, remedy="Decode them first, as in item.decode('utf-8').")
     elif isinstance(item, Mapping):
-        for part in item.values():
-            check(part, index)
+        for name, part in item.items():
+            if part is not None or name != "text_pair":  # a pair may lack its second text
+                check(part, index)
     elif isinstance(item, (list, tuple)):
         for part in item:
             check(part, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from fastpipe.backends import registry
 from fastpipe.backends.base import Batch, Outputs, Runner, Settings
 from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
 from fastpipe.pipelines.request import Request
+
+# Runners that a fork copied: their threads are not in this process, and to end them would wait for those for ever.
+_left_to_parents: list[Runner | None] = []
 
 
 class EngineModel:
@@ -65,6 +69,7 @@ class EngineModel:
                 raise ArtifactError(
                     f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
                 )
+            _left_to_parents.append(self.__dict__.get("_runner"))
             self._runner: Runner = registry.load(self._backend).load(self._folder, self._settings)
             self._loaded_by = os.getpid()
         return self._runner
@@ -163,7 +168,7 @@ class EngineModel:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EngineModel:
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin.__dict__.update(self.__dict__, config=copy.deepcopy(self.config, memo))
         return twin
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
-from fastpipe.artifacts.spec import digest_of_folder, digest_of_model
+from fastpipe.artifacts.spec import digest_of, digest_of_folder, digest_of_model
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.tasks import TASKS, Task
 
@@ -36,6 +36,7 @@ _HARMLESS_MODEL_KWARGS = {
     "torch_dtype",
     "attn_implementation",
 }
+_WHICH_FILES = ("subfolder", "variant", "use_safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +86,11 @@ class Request:
         if not isinstance(model, str):
             return digest_of_model(model)
         model_kwargs = self.arguments.get("model_kwargs") or {}
-        subfolder = model_kwargs.get("subfolder") or ""
+        which = {name: model_kwargs[name] for name in _WHICH_FILES if name in model_kwargs}
         if Path(model).is_dir():
-            return digest_of_folder(Path(model, subfolder))
-        return f"{model}@{self.arguments['revision']}/{subfolder}/{model_kwargs.get('variant') or ''}"
+            folder = Path(model, model_kwargs.get("subfolder") or "")
+            return digest_of([digest_of_folder(folder, all_formats="use_safetensors" in which), which])
+        return digest_of([model, self.arguments["revision"], which])
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the token out: a pickle is a file, and a token does not belong in one."""
