@@ -139,8 +139,11 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
 
     task_name, targeted, _ = check_task(task)
     own_class = arguments.get("pipeline_class")
+    unpinned = False
     if isinstance(model, str) and not Path(model).is_dir():
-        arguments["revision"] = _commit(model, arguments) or arguments.get("revision")
+        commit = _commit(model, arguments)
+        unpinned = commit is None
+        arguments["revision"] = commit or arguments.get("revision")
     return Request(
         arguments=arguments,
         task_name=task_name,
@@ -148,7 +151,7 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
         pipeline_class=own_class or _class_of(targeted["impl"]),
         own_class=own_class is not None,
         config=config,
-        obstacle=_obstacle(arguments, model, config),
+        obstacle="the commit of its weights cannot be found" if unpinned else _obstacle(arguments, model, config),
     )
 
 

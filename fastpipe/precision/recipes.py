@@ -11,8 +11,8 @@ from typing import Any
 # Layers after the encoder: they cost next to nothing and decide everything, so that no recipe quantizes them.
 HEADS = r"(pooler|pre_classifier|classifier|classification_head|score|qa_outputs)"
 
-# An activation group as long as any layer is wide: one scale for each token.
-PER_TOKEN = 1 << 20
+# One scale for each token, or as near to it as the engine comes: see `activation_group`.
+PER_TOKEN = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,8 @@ class Recipe:
         precision: The name users choose it by.
         weights: What the weights are stored in: "fp32", or "int8" with one scale per output channel.
         compute: What the layers that are not quantized compute in, best first; the first that the CPU has is taken.
-        activation_group: Neighbouring activations of one token that share a scale; 0 leaves activations unquantized.
+        activation_group: Neighbouring activations of one token that share a scale, or `PER_TOKEN`; 0 leaves activations
+            unquantized.
             A scale never spans two tokens, so that batch-mates cannot change a result.
     """
 
@@ -47,6 +48,19 @@ _RECIPES = (
     Recipe(backend="onnxruntime", precision="int8", weights="int8", activation_group=PER_TOKEN),
 )
 RECIPES = {(recipe.backend, recipe.precision): recipe for recipe in _RECIPES}
+
+
+def activation_group(recipe: Recipe, hidden_size: int | None) -> int:
+    """Give the number of activations that share a scale.
+
+    OpenVINO leaves a layer unquantized whose rows are shorter than a group. The model's width divides the rows of all
+    its dense layers, so that it is the longest group that quantizes every one of them.
+
+    Args:
+        recipe: The recipe.
+        hidden_size: The model's width; `None` where its config does not say.
+    """
+    return (hidden_size or 128) if recipe.activation_group == PER_TOKEN else recipe.activation_group
 
 
 def compute_type(recipe: Recipe, *, has_bf16: bool) -> str | None:
