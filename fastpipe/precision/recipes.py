@@ -11,8 +11,8 @@ from typing import Any
 # Layers after the encoder: they cost next to nothing and decide everything, so that no recipe quantizes them.
 HEADS = r"(pooler|pre_classifier|classifier|classification_head|score|qa_outputs)"
 
-# One scale for each token, or as near to it as the engine comes: see `activation_group`.
-PER_TOKEN = -1
+# An activation group as long as any layer is wide: one scale for each token.
+PER_TOKEN = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Recipe:
 _RECIPES = (
     Recipe(backend="openvino", precision="fp32"),
     Recipe(backend="openvino", precision="bf16", compute=("bf16",)),
-    Recipe(backend="openvino", precision="int8", weights="int8", compute=("bf16", "f32"), activation_group=PER_TOKEN),
+    Recipe(backend="openvino", precision="int8", weights="int8", compute=("bf16", "f32"), activation_group=128),
     Recipe(backend="onnxruntime", precision="fp32"),
     Recipe(backend="onnxruntime", precision="int8", weights="int8", activation_group=PER_TOKEN),
 )
@@ -53,14 +53,13 @@ RECIPES = {(recipe.backend, recipe.precision): recipe for recipe in _RECIPES}
 def activation_group(recipe: Recipe, hidden_size: int | None) -> int:
     """Give the number of activations that share a scale.
 
-    OpenVINO leaves a layer unquantized whose rows are shorter than a group. The model's width divides the rows of all
-    its dense layers, so that it is the longest group that quantizes every one of them.
+    OpenVINO leaves a layer unquantized whose rows are shorter than a group, so that no group is wider than the model.
 
     Args:
         recipe: The recipe.
         hidden_size: The model's width; `None` where its config does not say.
     """
-    return (hidden_size or 128) if recipe.activation_group == PER_TOKEN else recipe.activation_group
+    return min(recipe.activation_group, hidden_size or recipe.activation_group)
 
 
 def compute_type(recipe: Recipe, *, has_bf16: bool) -> str | None:
