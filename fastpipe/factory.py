@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from fastpipe import options, plan
+from fastpipe._version import __version__
 from fastpipe.artifacts import build
 from fastpipe.artifacts.spec import ArtifactSpec, digest_of_config
 from fastpipe.artifacts.store import Store
@@ -42,8 +43,8 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
         kwargs: As for the installed `transformers.pipeline`, and these:
             backend: "auto", "openvino", "onnxruntime" or "torch".
             precision: "auto", "fp32", "bf16", "fp16" or "int8"; wins over `dtype`.
-            calibration_data: Inputs that stand for yours (no effect in this version).
-            accuracy: Threshold of the accuracy check (no effect in this version).
+            calibration_data: Reserved; giving it raises in this version.
+            accuracy: Reserved; giving it raises in this version.
             cache_dir: Folder for built models.
 
     Returns:
@@ -183,7 +184,7 @@ def _spec(request: Request, task: Task, backend: Any, recipe: Recipe, inputs: tu
         task=task.export,
         inputs=inputs,
         recipe=recipe.to_dict(),
-        versions={library: registry.version_of(library) for library in sorted(libraries)},
+        versions={"fastpipe": __version__, **{name: registry.version_of(name) for name in sorted(libraries)}},
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fastpipe.artifacts.store import empty
 from fastpipe.backends import torch as torch_backend
 from fastpipe.backends.base import Backend, Runner, Settings, Source
 from fastpipe.backends.registry import version_of
@@ -98,14 +99,14 @@ def _as_reference(model: Any, folder: Path) -> Iterator[Any]:
 
     plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     reference = model if plain else copy.deepcopy(model).to(device="cpu", dtype=torch.float32)
-    training, config = reference.training, dict(reference.config.__dict__)
-    reference.eval()
+    restore, config = torch_backend.to_eval_mode(reference), dict(reference.config.__dict__)
     reference.config._name_or_path = str(folder)
     try:
         yield reference
     finally:
-        reference.config.__dict__.update(config)  # Optimum writes into it
-        reference.train(training)
+        reference.config.__dict__.clear()  # Optimum writes into it
+        reference.config.__dict__.update(config)
+        restore()
 
 
 def _examine(model: Any, tokenizer: Any, task: Task) -> tuple[Source, Padding]:
@@ -118,6 +119,8 @@ def _examine(model: Any, tokenizer: Any, task: Task) -> tuple[Source, Padding]:
         runner = torch_backend.TorchRunner(model, task.outputs)
         outputs = task.outputs or tuple(runner.run(feeds[0]))
         padding = neutrality.measure(runner.run, feeds, pad_values(tokenizer), per_token=task.per_token)
+    except (OSError, MemoryError):  # these pass; an ExportError is remembered
+        raise
     except Exception as error:
         raise ExportError(f"{type(model).__name__} does not run as a text encoder: {error}") from error
     batchable = padding is not Padding.SINGLE
@@ -134,7 +137,7 @@ def _export(
     failures = []
     settings = Settings(recipe=RECIPES[backend.name, "fp32"], threads=threads)
     for name, export in backend.exporters().items():
-        if name != "torch" and not version_of(name):
+        if not version_of(name):
             continue
         try:
             with _quiet():
@@ -151,7 +154,7 @@ def _export(
         except Exception as failure:
             logger.debug("export by %s failed", name, exc_info=True)
             failures.append(f"{name}: {type(failure).__name__}: {str(failure).strip().splitlines()[0][:200]}")
-        _empty(folder)
+        empty(folder)
     reasons = "; ".join(failures) or "no exporter is installed"
     raise ExportError(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")
 
@@ -182,11 +185,6 @@ def _keep_graph_files(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.suffix not in _GRAPH_FILES:
             path.unlink()
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager

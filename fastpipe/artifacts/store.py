@@ -128,8 +128,7 @@ class Store:
                 outcome: dict[str, Any] = {"facts": dict(build(folder))}
             except ExportError as error:
                 outcome = {"failed": str(error), "facts": {}}
-                for path in folder.iterdir():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                empty(folder)
             manifest = {
                 "format": FORMAT,
                 "fastpipe": __version__,
@@ -152,6 +151,12 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return Artifact(folder=final, manifest=manifest)
+
+
+def empty(folder: Path) -> None:
+    """Remove everything in a folder."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @cache

@@ -21,8 +21,8 @@ class ONNXRuntimeBackend:
     remedy = "pip install 'transformers-fastpipe[onnxruntime]'"
 
     def precisions(self, hardware: Hardware) -> tuple[str, ...]:
-        """See `Backend`."""
-        return ("fp32", "int8")
+        """See `Backend`. Without instructions for it, uint8 by int8 products overflow 16 bits and come out wrong."""
+        return ("fp32", "int8") if hardware.has_int8 else ("fp32",)
 
     def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
         """See `Backend`."""

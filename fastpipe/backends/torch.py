@@ -69,6 +69,18 @@ def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     return values
 
 
+def to_eval_mode(model: Any) -> Callable[[], None]:
+    """Switch dropout off, and give what puts every part of the model back into the mode it was in."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+
+    def restore() -> None:
+        for module, training in before:
+            module.training = training
+
+    return restore
+
+
 def text_inputs(model: Any) -> tuple[str, ...]:
     """Name the text inputs that a model's `forward` takes."""
     parameters = inspect.signature(model.forward).parameters

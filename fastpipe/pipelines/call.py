@@ -19,6 +19,7 @@ from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import ModelOutput
 
 from fastpipe.artifacts.build import examples
+from fastpipe.backends.base import TEXT_INPUTS
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import pad, pad_values, take
 from fastpipe.batching.planner import Limits, Padding, split
@@ -30,8 +31,6 @@ from fastpipe.pipelines.quiet import quietly
 # How far ahead of its consumer a generator or Dataset is read, in inputs: little at first, for an early first result.
 FIRST_WINDOW = 8
 LARGEST_WINDOW = 1024
-
-_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class RowRunner(Protocol):
@@ -158,7 +157,7 @@ class Call:
     @staticmethod
     def _row(inputs: Any, owner: int) -> Row:
         """Find the tensors among what `preprocess` gave; a row that is not of shape (1, tokens) is never batched."""
-        tensors = {name: inputs[name] for name in _TENSORS if name in inputs}
+        tensors = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
         plain = "input_ids" in tensors and all(t.ndim == 2 and t.shape[0] == 1 for t in tensors.values())
         return Row(owner=owner, inputs=inputs, feed={n: t.numpy() for n, t in tensors.items()} if plain else {})
 

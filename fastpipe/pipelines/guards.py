@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from fastpipe.backends.torch import to_eval_mode
 from fastpipe.errors import FastpipeError, InputError
 
 # transformers sets padding and truncation on a fast tokenizer before each use, which fails ("Already borrowed") while
@@ -17,8 +18,8 @@ from fastpipe.errors import FastpipeError, InputError
 _locks = [threading.RLock() for _ in range(64)]
 
 
-# Threads in a call, for each model that was in train mode before the first of them.
-_evaluating: dict[int, int] = {}
+# For each model that was in train mode: the threads that run it now, and what puts it back when the last is done.
+_evaluating: dict[int, tuple[int, Callable[[], None]]] = {}
 _evaluating_lock = threading.Lock()
 
 
@@ -67,18 +68,17 @@ def evaluating(model: Any) -> Iterator[None]:
         return
     key = id(model)
     with _evaluating_lock:
-        if key in _evaluating or model.training:
-            _evaluating[key] = _evaluating.get(key, 0) + 1
-            model.eval()
-            counted = True
-        else:
-            counted = False
+        counted = key in _evaluating or model.training
+        if counted:
+            threads, restore = _evaluating.get(key) or (0, to_eval_mode(model))
+            _evaluating[key] = threads + 1, restore
     try:
         yield
     finally:
         if counted:
             with _evaluating_lock:
-                _evaluating[key] -= 1
-                if not _evaluating[key]:
-                    del _evaluating[key]
-                    model.train()
+                threads, restore = _evaluating.pop(key)
+                if threads > 1:
+                    _evaluating[key] = threads - 1, restore
+                else:
+                    restore()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -51,9 +52,7 @@ class FastRuntime(Pipeline):
             InputError: An input cannot be processed; it names its index.
             OptionError: `batch_size` is not a positive number.
         """
-        rows = self._batch_size if batch_size is None else batch_size
-        if rows is not None and (not isinstance(rows, int) or rows < 1):
-            raise OptionError(f"batch_size={rows!r} is not a positive whole number", remedy="Leave it out, or use 1.")
+        rows = _positive(self._batch_size if batch_size is None else batch_size)
         if isinstance(inputs, list) and not inputs:
             return []
         if self._batching is None:
@@ -82,6 +81,13 @@ class FastRuntime(Pipeline):
             if isinstance(ids, torch.Tensor):
                 check_length(ids.shape[-1], self._max_tokens, None)
         return super().forward(model_inputs, **forward_params)
+
+
+def _positive(batch_size: Any) -> int | None:
+    """Check a batch size; `None` stands for no bound."""
+    if batch_size is None or (isinstance(batch_size, Integral) and int(batch_size) > 0):
+        return batch_size if batch_size is None else int(batch_size)
+    raise OptionError(f"batch_size={batch_size!r} is not a positive whole number", remedy="Leave it out, or use 1.")
 
 
 def _padding_is_heard(feature_extractor: Any) -> bool:
