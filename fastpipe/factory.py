@@ -27,7 +27,7 @@ from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
-from fastpipe.precision.recipes import RECIPES, Recipe, activation_group, compute_type
+from fastpipe.precision.recipes import RECIPES, Recipe, compute_type
 from fastpipe.tasks import Task
 
 # A tokenizer without a limit says 1e30; no limit that is one comes near this.
@@ -159,7 +159,6 @@ def _on_engine(request: Request, task: Task, chosen: plan.Plan, hardware: Hardwa
     settings = Settings(
         recipe=recipe,
         compute=compute_type(recipe, has_bf16=hardware.has_bf16) or "f32",
-        activation_group=activation_group(recipe, getattr(request.config, "hidden_size", None)),
         threads=chosen.threads,
         streams=chosen.streams,
     )

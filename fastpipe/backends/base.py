@@ -72,14 +72,12 @@ class Settings:
     Attributes:
         recipe: What the artifact was built with.
         compute: "f32" or "bf16", for the layers that are not quantized.
-        activation_group: Neighbouring activations of one token that share a scale; 0 for none.
         threads: CPU threads of one inference.
         streams: Inferences that run side by side.
     """
 
     recipe: Recipe
     compute: str = "f32"
-    activation_group: int = 0
     threads: int = 1
     streams: int = 1
 

@@ -67,7 +67,7 @@ class OpenVINORunner:
             "INFERENCE_PRECISION_HINT": settings.compute,
             "INFERENCE_NUM_THREADS": settings.threads,
             "NUM_STREAMS": settings.streams,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": settings.activation_group,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": settings.recipe.activation_group,
         }
         if os.getpid() != _FIRST_PROCESS:
             # OpenVINO keeps the threads of dropped models for the next one with as many. In a forked process they are
