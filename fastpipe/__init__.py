@@ -17,14 +17,29 @@ from typing import Any
 from fastpipe._version import __version__
 
 _HOMES = {
+    "Accuracy": "fastpipe.options",
     "Hardware": "fastpipe.hardware",
     "Plan": "fastpipe.plan",
+    "Report": "fastpipe.precision.report",
+    "Verification": "fastpipe.verification",
     "detect_hardware": "fastpipe.hardware",
     "errors": "",
     "pipeline": "fastpipe.factory",
+    "verify": "fastpipe.verification",
 }
 
-__all__ = ["Hardware", "Plan", "__version__", "detect_hardware", "errors", "pipeline"]
+__all__ = [
+    "Accuracy",
+    "Hardware",
+    "Plan",
+    "Report",
+    "Verification",
+    "__version__",
+    "detect_hardware",
+    "errors",
+    "pipeline",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

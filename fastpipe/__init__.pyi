@@ -1,5 +1,6 @@
 """What editors and type checkers see: one overload for each task, with the class of its result."""
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Literal, overload
 
@@ -31,9 +32,24 @@ from transformers.pipelines.base import Pipeline
 from fastpipe import errors as errors
 from fastpipe.hardware import Hardware as Hardware
 from fastpipe.hardware import detect_hardware as detect_hardware
+from fastpipe.options import Accuracy as Accuracy
 from fastpipe.plan import Plan as Plan
+from fastpipe.precision.report import Report as Report
+from fastpipe.verification import Verification as Verification
+from fastpipe.verification import verify as verify
 
-__all__ = ["Hardware", "Plan", "__version__", "detect_hardware", "errors", "pipeline"]
+__all__ = [
+    "Accuracy",
+    "Hardware",
+    "Plan",
+    "Report",
+    "Verification",
+    "__version__",
+    "detect_hardware",
+    "errors",
+    "pipeline",
+    "verify",
+]
 __version__: str
 
 @overload
@@ -44,7 +60,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> AudioClassificationPipeline: ...
@@ -56,7 +72,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> AutomaticSpeechRecognitionPipeline: ...
@@ -68,7 +84,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> DepthEstimationPipeline: ...
@@ -80,7 +96,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> DocumentQuestionAnsweringPipeline: ...
@@ -92,7 +108,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> FeatureExtractionPipeline: ...
@@ -104,7 +120,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> FillMaskPipeline: ...
@@ -116,7 +132,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ImageClassificationPipeline: ...
@@ -128,7 +144,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ImageFeatureExtractionPipeline: ...
@@ -140,7 +156,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ImageSegmentationPipeline: ...
@@ -152,7 +168,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ImageTextToTextPipeline: ...
@@ -164,7 +180,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ObjectDetectionPipeline: ...
@@ -176,7 +192,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> TableQuestionAnsweringPipeline: ...
@@ -188,7 +204,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> TextClassificationPipeline: ...
@@ -200,7 +216,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> TextGenerationPipeline: ...
@@ -212,7 +228,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> TextToAudioPipeline: ...
@@ -224,7 +240,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> TokenClassificationPipeline: ...
@@ -236,7 +252,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> VideoClassificationPipeline: ...
@@ -248,7 +264,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ZeroShotAudioClassificationPipeline: ...
@@ -260,7 +276,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ZeroShotClassificationPipeline: ...
@@ -272,7 +288,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ZeroShotImageClassificationPipeline: ...
@@ -284,7 +300,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> ZeroShotObjectDetectionPipeline: ...
@@ -296,7 +312,7 @@ def pipeline(
     backend: str | None = ...,
     precision: str | None = ...,
     calibration_data: Any = ...,
-    accuracy: float | None = ...,
+    accuracy: float | Accuracy | Mapping[str, float] | Literal["auto"] | None = ...,
     cache_dir: str | PathLike[str] | None = ...,
     **kwargs: Any,
 ) -> Pipeline: ...

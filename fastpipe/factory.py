@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import warnings
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 import transformers
 
 from fastpipe import options, plan
-from fastpipe._version import __version__
-from fastpipe.artifacts import build
-from fastpipe.artifacts.spec import ArtifactSpec, digest_of_config
-from fastpipe.artifacts.store import Store
 from fastpipe.backends import registry
-from fastpipe.backends.base import Settings
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
-from fastpipe.batching.planner import Padding
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.pipelines import request as requests
@@ -27,11 +20,12 @@ from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
-from fastpipe.precision.recipes import RECIPES, Recipe, compute_type
+from fastpipe.pipelines.selection import Selection, limit_tokenizer
+from fastpipe.precision import calibration
+from fastpipe.precision.report import Report
 from fastpipe.tasks import Task
 
-# A tokenizer without a limit says 1e30; no limit that is one comes near this.
-_NO_LIMIT = 10**9
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TRANSFORMERS = inspect.signature(transformers.pipeline)
 
 
@@ -42,13 +36,15 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
         args: As for the installed `transformers.pipeline`, in the same order.
         kwargs: As for the installed `transformers.pipeline`, and these:
             backend: "auto", "openvino", "onnxruntime" or "torch".
-            precision: "auto", "fp32", "bf16", "fp16" or "int8"; wins over `dtype`.
-            calibration_data: Reserved; giving it raises in this version.
-            accuracy: Reserved; giving it raises in this version.
+            precision: "auto" for the fastest that passes the accuracy check, "fp32", "bf16", "fp16", "int8" and more;
+                wins over `dtype`.
+            calibration_data: Inputs that stand for yours: an iterable of them, a dataset's column, or a text file.
+            accuracy: What a recipe must reach beside fp32: "auto", a number, `fastpipe.Accuracy`, `None` for no check.
             cache_dir: Folder for built models.
 
     Returns:
-        An instance of the task's own transformers class. `pipe.plan` says what runs and why.
+        An instance of the task's own transformers class. `pipe.plan` says what runs and why, `pipe.report` what the
+        accuracy check found.
 
     Raises:
         OptionError: An option is misspelt, has no such value, or cannot be had here.
@@ -56,15 +52,22 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
         MissingBackendError: The engine named is not installed.
         KeyError, OSError, RuntimeError: As raised by transformers for an unknown task or model.
     """
-    own = options.resolve({name: kwargs.pop(name, None) for name in options.NAMES})
+    said = {name: kwargs.pop(name) for name in options.NAMES if name in kwargs}
+    own = options.resolve(said)
     bound = _TRANSFORMERS.bind(*args, **kwargs)
     extra = bound.arguments.pop("kwargs", {})
     options.reject_misspelt(extra)
     arguments = {**bound.arguments, **extra}
     hardware = detect_hardware()
     device, device_warning = plan.place(arguments.get("device"), hardware)
-    precision = own.precision or plan.precision_of(_dtype(arguments))
+    # What is said here wins over what the environment says.
+    by_dtype = None if said.get("precision") else plan.precision_of(_dtype(arguments))
+    precision = by_dtype or own.precision
+    if by_dtype:  # a dtype means what it means to transformers, which checks nothing
+        own = replace(own, accuracy=None)
 
+    # Read once: it may be a generator, and several engines may want it.
+    given = None if own.calibration_data is None else calibration.read(own.calibration_data)
     request = requests.resolve(arguments)
     failed: dict[str, str] = {}
     while True:
@@ -83,13 +86,15 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
             pipe = _on_torch(request, chosen)
             break
         try:
-            pipe = _on_engine(request, request.task, chosen, hardware, own)
+            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given)
             break
         except ExportError as error:
             failed[chosen.backend] = str(error)
     for message in filter(None, (device_warning, chosen.warning)):
         warnings.warn(message, FallbackWarning, stacklevel=2)
     pipe.plan = plan.as_run(chosen, pipe.dtype)
+    if chosen.backend == "torch":
+        pipe.report = Report(backend="torch", chosen=pipe.plan.precision, reason="torch runs the model as it is")
     return pipe
 
 
@@ -123,85 +128,43 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
             max_tokens=limit,
             padding=None,
         )
-        _limit_tokenizer(pipe, limit)
+        limit_tokenizer(pipe, limit)
     return pipe
 
 
-def _on_engine(request: Request, task: Task, chosen: plan.Plan, hardware: Hardware, own: options.Options) -> Any:
-    """Find or build the artifact, load it, and put it where transformers puts the model."""
-    backend = registry.load(chosen.backend)
-    recipe = RECIPES[chosen.backend, chosen.precision]
-
+def _on_engine(
+    request: Request,
+    task: Task,
+    chosen: plan.Plan,
+    hardware: Hardware,
+    own: options.Options,
+    given: calibration.Calibration | None,
+) -> tuple[Any, plan.Plan]:
+    """Choose the recipe, find or build its artifact, load it, and put it where transformers puts the model."""
     # The pipeline comes first: what its tokenizer gives the model is part of what is built.
     model = EngineModel(request)
-    pipe = request.transformers_pipeline(
-        model=model,
-        config=request.config,
-        tokenizer=request.arguments.get("tokenizer") or request.model_id,
-        device="cpu",
-        pipeline_class=request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
-        **({"framework": "pt"} if "framework" in _TRANSFORMERS.parameters else {}),
+    tokenizer = request.arguments.get("tokenizer") or request.model_id
+    pipe = request.engine_pipeline(
+        model, tokenizer, request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
     )
-
-    def make(folder: Path) -> dict[str, Any]:
-        return build.build(
-            folder,
-            model=request.torch_model(tokenizer=pipe.tokenizer),
-            tokenizer=pipe.tokenizer,
-            task=task,
-            backend=backend,
-            recipe=recipe,
-            threads=chosen.threads,
-        )
-
-    spec = _spec(request, task, backend, recipe, tuple(pipe.tokenizer.model_input_names))
-    artifact = Store(own.cache_dir).obtain(spec, make)
-    settings = Settings(
-        recipe=recipe,
-        compute=compute_type(recipe, has_bf16=hardware.has_bf16) or "f32",
-        threads=chosen.threads,
-        streams=chosen.streams,
+    selection = Selection(
+        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
     )
-    model.load(artifact.folder, chosen.backend, settings, artifact.facts["outputs"])
-    if not request.own_class:
-        pipe._batching = Batching(
-            runner=model,
-            per_token=task.per_token,
-            max_tokens=artifact.facts["max_tokens"],
-            padding=Padding(artifact.facts["padding"]),
-        )
-    _limit_tokenizer(pipe, artifact.facts["max_tokens"])
-    return pipe
-
-
-def _spec(request: Request, task: Task, backend: Any, recipe: Recipe, inputs: tuple[str, ...]) -> ArtifactSpec:
-    libraries = {"torch", "transformers", "nncf", *backend.libraries, *backend.exporters()}
-    return ArtifactSpec(
-        weights=request.digest_of_weights(),
-        config=digest_of_config(request.config),
-        architecture=str((request.config.architectures or [""])[0]),
-        task=task.export,
-        inputs=inputs,
-        recipe=recipe.to_dict(),
-        versions={"fastpipe": __version__, **{name: registry.version_of(name) for name in sorted(libraries)}},
-    )
-
-
-def _limit_tokenizer(pipe: Any, limit: int | None) -> None:
-    """Let truncation stop at the model's positions where the tokenizer has no limit of its own.
-
-    The user's tokenizer keeps what it has: the pipeline gets a copy.
-    """
-    if limit is not None and pipe.tokenizer is not None and pipe.tokenizer.model_max_length > _NO_LIMIT:
-        pipe.tokenizer = copy.copy(pipe.tokenizer)
-        pipe.tokenizer.model_max_length = limit
+    recipe, report = selection.choose()
+    artifact = selection.artifact(recipe)
+    asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
+    model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
+    selection.equip(artifact.facts)
+    pipe.report = report
+    return pipe, plan.decided(chosen, recipe.name, report.reason)
 
 
 def _signature() -> inspect.Signature:
     """The installed transformers' parameters in their order, then ours."""
     theirs = [p for p in _TRANSFORMERS.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     keywords = [p for p in _TRANSFORMERS.parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD]
-    ours = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in options.NAMES]
+    said = {field.name: field.default for field in fields(options.Options) if field.name == "accuracy"}
+    ours = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=said.get(n)) for n in options.NAMES]
     return inspect.Signature([*theirs, *ours, *keywords])
 
 

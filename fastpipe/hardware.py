@@ -23,10 +23,11 @@ _log = logging.getLogger(__name__)
 
 _INT8 = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "dotprod", "i8mm"})
 _BF16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-_KNOWN = _INT8 | _BF16 | {"avx2", "avx512f", "avx512_fp16", "amx_tile", "neon", "sve"}
+_FP16 = frozenset({"amx_fp16", "fp16"})
+_KNOWN = _INT8 | _BF16 | _FP16 | {"avx2", "avx512f", "avx512_fp16", "amx_tile", "neon", "sve"}
 # Where Linux ("asimd") or macOS (the rest) has another word for a feature.
 _ALIASES = {"asimd": "neon", "asimddp": "dotprod", "AdvSIMD": "neon", "FEAT_DotProd": "dotprod"}
-_ALIASES |= {"FEAT_I8MM": "i8mm", "FEAT_BF16": "bf16", "avx2_0": "avx2"}
+_ALIASES |= {"asimdhp": "fp16", "FEAT_FP16": "fp16", "FEAT_I8MM": "i8mm", "FEAT_BF16": "bf16", "avx2_0": "avx2"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,11 @@ class Hardware:
     def has_bf16(self) -> bool:
         """Whether the CPU multiplies bfloat16 in dedicated instructions."""
         return not _BF16.isdisjoint(self.isa)
+
+    @property
+    def has_fp16(self) -> bool:
+        """Whether half-precision floats are fast: AVX512's are not, beside its single ones."""
+        return not _FP16.isdisjoint(self.isa)
 
     def __str__(self) -> str:
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"

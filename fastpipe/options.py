@@ -11,7 +11,36 @@ from typing import Any
 
 from fastpipe.errors import OptionError
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "int4", "int8-weights", "int8-g128", "int8-token", "int8-static")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """What a recipe must reach beside fp32 to be used; `None` leaves a figure out.
+
+    How texts are compared depends on the task: `fastpipe.precision.accuracy` has the measures.
+
+    Attributes:
+        agreement: The least mean agreement over the texts, from 0 to 1.
+        worst: The least agreement of any single text, from 0 to 1.
+        drift: The most that any score may change, in the score's own unit.
+        instability: The most that any score may change between a text alone and the same text in a batch.
+    """
+
+    agreement: float | None = None
+    worst: float | None = None
+    drift: float | None = None
+    instability: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            share = field.name in ("agreement", "worst")
+            if value is not None and not (_is_number(value) and 0 <= value <= (1 if share else float("inf"))):
+                raise OptionError(
+                    f"accuracy: {field.name}={value!r} is not a number {'from 0 to 1' if share else 'of at least 0'}",
+                    remedy="Give a number, or None to leave this figure out.",
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,26 +50,32 @@ class Options:
     Attributes:
         backend: Name of the engine, or "auto". Default: `FASTPIPE_BACKEND`, else "auto".
         precision: One of `PRECISIONS`, or `None` where the user left it to `dtype`. Default: `FASTPIPE_PRECISION`.
-        calibration_data: Inputs that stand for the user's data.
-        accuracy: Threshold of the accuracy check; `None` switches it off.
+        calibration_data: Inputs that stand for the user's data: see `fastpipe.precision.calibration.read`.
+        accuracy: "auto" for the task's own thresholds, an `Accuracy` or a mapping of its fields, a number for the
+            least agreement alone, or `None` to check nothing.
         cache_dir: Folder of the artifacts. Default: `FASTPIPE_CACHE`, else the user's cache folder.
     """
 
     backend: str = "auto"
     precision: str | None = None
-    calibration_data: Iterable[Any] | None = None
-    accuracy: float | None = None
+    calibration_data: Any = None
+    accuracy: Accuracy | float | str | None = "auto"
     cache_dir: Path | None = None
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:
             raise OptionError(f"precision={self.precision!r} does not exist", remedy=f"Use one of {PRECISIONS}.")
-        for name in ("calibration_data", "accuracy"):
-            if getattr(self, name) is not None:
-                raise OptionError(
-                    f"{name}= has no effect in this version: no recipe is calibrated or checked yet",
-                    remedy="Leave it out.",
-                )
+        if not (self.accuracy is None or self.accuracy == "auto" or isinstance(self.accuracy, Accuracy)) and not (
+            _is_number(self.accuracy) and 0 <= float(self.accuracy) <= 1
+        ):
+            raise OptionError(
+                f"accuracy={self.accuracy!r} is no threshold",
+                remedy="Use 'auto', a number from 0 to 1, a fastpipe.Accuracy, or None to check nothing.",
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 NAMES = tuple(field.name for field in fields(Options))
@@ -50,18 +85,24 @@ def resolve(given: Mapping[str, Any], environment: Mapping[str, str] = os.enviro
     """Fill what the user left out from the environment.
 
     Args:
-        given: Values by option name; `None` means "not said".
+        given: Values by option name; `None` means "not said", but for `accuracy`.
         environment: Environment variables.
 
     Raises:
         OptionError: A value does not exist.
     """
-    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None or name == "accuracy"}
     for name, variable in (("backend", "BACKEND"), ("precision", "PRECISION"), ("cache_dir", "CACHE")):
         if environment.get(f"FASTPIPE_{variable}"):
             values.setdefault(name, environment[f"FASTPIPE_{variable}"])
     if "cache_dir" in values:
         values["cache_dir"] = Path(values["cache_dir"]).expanduser()
+    if isinstance(values.get("accuracy"), Mapping):
+        there = [field.name for field in fields(Accuracy)]
+        unknown = [name for name in values["accuracy"] if name not in there]
+        if unknown:
+            raise OptionError(f"accuracy: there is no {unknown[0]!r}", remedy=f"Its fields are {', '.join(there)}.")
+        values["accuracy"] = Accuracy(**values["accuracy"])
     return Options(**values)
 
 

@@ -11,8 +11,8 @@ from fastpipe.errors import DeviceError, MissingBackendError, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.tasks import Task
 
-# Precisions that an engine other than torch may run; with any other, torch is what the user means.
-ENGINE_PRECISIONS = ("fp32", "bf16", "int8")
+# Precisions for which torch is what the user means, where no engine has them.
+TORCH_PRECISIONS = ("fp16", "float64", "double")
 DTYPE_PRECISIONS = {"float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
 
@@ -157,9 +157,14 @@ def as_run(plan: Plan, dtype: Any) -> Plan:
     runs = DTYPE_PRECISIONS.get(name, name)
     if plan.backend != "torch" or plan.precision == runs:
         return plan
-    found = Choice(what="precision", value=runs, reason="what the weights are stored in")
+    return decided(plan, runs, "what the weights are stored in")
+
+
+def decided(plan: Plan, precision: str, reason: str) -> Plan:
+    """Put the precision that was chosen by measuring into a plan."""
+    found = Choice(what="precision", value=precision, reason=reason)
     choices = tuple(found if choice.what == "precision" else choice for choice in plan.choices)
-    return replace(plan, precision=runs, choices=choices)
+    return replace(plan, precision=precision, choices=choices)
 
 
 def choose(
@@ -197,9 +202,9 @@ def choose(
             raise OptionError(f"backend={backend!r} does not exist", remedy=f"Use one of auto, {', '.join(by_name)}.")
         if not by_name[backend].version:
             raise MissingBackendError(f"{backend} is not installed", remedy=by_name[backend].remedy)
-    wanted = "fp32" if precision in (None, "auto") else str(precision)
+    wanted = precision or "auto"
 
-    if backend != "auto" and wanted not in by_name[backend].precisions:
+    if backend != "auto" and wanted not in ("auto", *by_name[backend].precisions):
         able = ", ".join(engine.name for engine in engines if wanted in engine.precisions)
         raise OptionError(f"{backend} does not run {wanted} here", remedy=f"These do: {able or 'none'}.")
 
@@ -217,10 +222,10 @@ def choose(
                 f"precision={wanted!r} cannot run here ({'; '.join(f'{r.value}: {r.reason}' for r in rejected)})",
                 remedy="Install one of these engines, or use another precision.",
             )
-        wanted = "fp32"
-    kept = wanted == (precision if precision not in (None, "auto") else "fp32")
+        wanted = "auto"
+    kept = wanted == (precision or "auto")
     on_gpu = backend == "auto" and not device.startswith("cpu")
-    on_purpose = backend == "torch" or on_gpu or wanted not in ENGINE_PRECISIONS
+    on_purpose = backend == "torch" or on_gpu or wanted in TORCH_PRECISIONS
     if chosen.name == "torch" and not (on_purpose and kept):
         why = dict.fromkeys(r.reason for r in rejected if backend in ("auto", r.value) and r.value != "torch")
         warning = f"{task_name} runs on torch: {'; '.join(why)}"
@@ -236,7 +241,7 @@ def _why_not(engine: Engine, wanted: str, backend: str, device: str, obstacle: s
         (not device.startswith("cpu") and not is_torch, f"it runs on the CPU here, and the device is {device}"),
         (bool(obstacle) and not is_torch, obstacle),
         (engine.name in failed, failed.get(engine.name, "")),
-        (wanted not in engine.precisions, f"it does not run {wanted} here"),
+        (wanted not in ("auto", *engine.precisions), f"it does not run {wanted} here"),
     )
     return next((reason for applies, reason in reasons if applies), "")
 
@@ -253,13 +258,15 @@ def _plan(
     warning: str,
 ) -> Plan:
     on_torch = engine.name == "torch"
+    if on_torch and runs == "auto":
+        runs = "fp32"
     threads = 0 if on_torch else hardware.cores
     why_engine = "asked for" if backend == engine.name else "the engines above it were rejected" if rejected else ""
     precision_reason = (
         f"asked for, by name or by dtype ({asked})"
         if asked == runs
-        else "the default until quantized models pass an accuracy check"
-        if not warning
+        else "the accuracy check chooses"
+        if runs == "auto"
         else f"torch does not run {asked}"
         if asked not in (None, "auto")
         else "the default"

@@ -5,7 +5,11 @@ A task that is not listed runs on torch, through transformers' own call path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastpipe.options import Accuracy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,27 +21,81 @@ class Task:
         export: The name that exporters know the task's model by.
         outputs: The model outputs that the task reads, in order. An empty tuple stands for "the first one".
         per_token: Whether those outputs have one row per token in axis 1, so that padding must be stripped from it.
+        measure: How two precisions are compared: a name in `fastpipe.precision.accuracy.MEASURES`.
+        accuracy: What a recipe must reach to be taken.
+        sample: What the built-in sample is made of: "texts", "masked" texts or "questions".
+        parameters: Arguments of the call that the sample goes through.
     """
 
     name: str
     export: str
     outputs: tuple[str, ...] = ("logits",)
     per_token: bool = False
+    measure: str
+    accuracy: Accuracy
+    sample: str = "texts"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Where these numbers come from: docs/precision.md.
+_LABELS = Accuracy(agreement=0.98, drift=0.1, instability=0.01)
+_TOKEN_LABELS = Accuracy(agreement=0.98, drift=0.25, instability=0.05)
+_EMBEDDINGS = Accuracy(agreement=0.99, worst=0.98, instability=0.0005)
+# One number per text, where the order of the texts is what counts.
+ORDER = Accuracy(agreement=0.95, drift=0.4, instability=0.05)
 
 
 TASKS = {
     task.name: task
     for task in (
-        Task(name="text-classification", export="text-classification"),
-        Task(name="zero-shot-classification", export="text-classification"),
-        Task(name="token-classification", export="token-classification", per_token=True),
-        Task(name="fill-mask", export="fill-mask", per_token=True),
-        Task(name="feature-extraction", export="feature-extraction", outputs=(), per_token=True),
+        Task(
+            name="text-classification",
+            export="text-classification",
+            measure="labels",
+            accuracy=_LABELS,
+            parameters={"truncation": True},
+        ),
+        Task(
+            name="zero-shot-classification",
+            export="text-classification",
+            measure="labels",
+            accuracy=_LABELS,
+            parameters={"candidate_labels": ["travel", "politics"]},
+        ),
+        Task(
+            name="token-classification",
+            export="token-classification",
+            per_token=True,
+            measure="token-labels",
+            accuracy=_TOKEN_LABELS,
+            parameters={"is_split_into_words": False},
+        ),
+        Task(
+            name="fill-mask",
+            export="fill-mask",
+            per_token=True,
+            measure="masked-tokens",
+            accuracy=_TOKEN_LABELS,
+            sample="masked",
+            parameters={"tokenizer_kwargs": {"truncation": True}},
+        ),
+        Task(
+            name="feature-extraction",
+            export="feature-extraction",
+            outputs=(),
+            per_token=True,
+            measure="embeddings",
+            accuracy=_EMBEDDINGS,
+            parameters={"truncation": True},
+        ),
         Task(
             name="question-answering",
             export="question-answering",
             outputs=("start_logits", "end_logits"),
             per_token=True,
+            measure="answers",
+            accuracy=_TOKEN_LABELS,
+            sample="questions",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Make an artifact: export, verify against torch, quantize."""
+"""Make artifacts: export a model to an engine's fp32 graph and verify it against torch; quantize such a graph."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastpipe.artifacts.store import empty
+from fastpipe.artifacts.store import Artifact, empty
 from fastpipe.backends import torch as torch_backend
 from fastpipe.backends.base import Backend, Runner, Settings, Source
 from fastpipe.backends.registry import version_of
 from fastpipe.batching import neutrality
-from fastpipe.batching.collate import Feed, pad, pad_values, take
+from fastpipe.batching.collate import Feed, pad_values, run_batch
 from fastpipe.batching.planner import Padding
 from fastpipe.errors import ExportError
-from fastpipe.precision.recipes import RECIPES, Recipe
+from fastpipe.precision.recipes import FP32, Weights
 from fastpipe.tasks import Task
 
 logger = logging.getLogger("fastpipe")
@@ -38,10 +38,8 @@ _LONGEST = 512
 _GRAPH_FILES = {".xml", ".bin", ".onnx", ".data"}
 
 
-def build(
-    folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Backend, recipe: Recipe, threads: int
-) -> dict[str, Any]:
-    """Write the files of an artifact into a folder.
+def export(folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Backend, threads: int) -> dict[str, Any]:
+    """Write a model's fp32 graph into a folder.
 
     Args:
         folder: An empty folder.
@@ -49,7 +47,6 @@ def build(
         tokenizer: The tokenizer that goes with it.
         task: What the model is for.
         backend: The engine to build for.
-        recipe: What to build.
         threads: CPU threads to verify with.
 
     Returns:
@@ -61,9 +58,6 @@ def build(
     with _as_reference(model, folder) as reference:
         source, padding = _examine(reference, tokenizer, task)
         exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, threads)
-    if recipe.weights != "fp32":
-        with _quiet():
-            backend.quantize(folder, recipe)
     return {
         "max_tokens": torch_backend.token_limit(model),
         "padding": padding.value,
@@ -71,6 +65,38 @@ def build(
         "exporter": exporter,
         "export_error": error,
     }
+
+
+def quantize(
+    folder: Path, *, source: Artifact, backend: Backend, weights: Weights, calibration: Sequence[Feed]
+) -> dict[str, Any]:
+    """Write a quantized graph into a folder.
+
+    Args:
+        folder: An empty folder.
+        source: The artifact with the fp32 graph.
+        backend: The engine it is for.
+        weights: What to make of the dense layers.
+        calibration: Rows to calibrate on: arrays of shape (1, tokens) by name.
+
+    Returns:
+        The facts of `source`, which hold for it too.
+
+    Raises:
+        ExportError: The quantizer fails on this model.
+    """
+    try:
+        with _quiet():
+            backend.quantize(source.folder, folder, weights, calibration)
+    except (OSError, MemoryError):  # these pass; an ExportError is remembered
+        raise
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ExportError(
+            f"{backend.name} cannot quantize this model ({weights.method}, {weights.bits} bits): "
+            f"{type(error).__name__}: {line}"
+        ) from error
+    return dict(source.facts)
 
 
 def examples(tokenizer: Any, inputs: tuple[str, ...], limit: int | None) -> list[Feed]:
@@ -135,7 +161,7 @@ def _export(
 ) -> tuple[str, float]:
     """Export by the first way that agrees with torch; give its name and the largest relative difference."""
     failures = []
-    settings = Settings(recipe=RECIPES[backend.name, "fp32"], threads=threads)
+    settings = Settings(recipe=FP32, threads=threads)
     for name, export in backend.exporters().items():
         if not version_of(name):
             continue
@@ -166,11 +192,7 @@ def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str,
     got = [runner.run(feed) for feed in source.examples]
     worst = max(map(neutrality.distance, _only(got, source.outputs), wanted))
     if padding is Padding.NEUTRAL:
-        together = runner.run(pad(source.examples, values))
-        rows = [
-            take(together, row, feed["input_ids"].shape[1], per_token=source.task.per_token)
-            for row, feed in enumerate(source.examples)
-        ]
+        rows = run_batch(runner.run, source.examples, values, per_token=source.task.per_token)
         worst = max(worst, *map(neutrality.distance, _only(rows, source.outputs), wanted))
     return worst
 

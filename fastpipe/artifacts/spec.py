@@ -7,7 +7,7 @@ import inspect
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,11 @@ class ArtifactSpec:
         architecture: Name of the model class.
         task: The exporters' name of the task.
         inputs: What the tokenizer gives the model. An input that is left out is not always the same as one of zeros.
-        recipe: What is built from it.
+        backend: The engine it is for.
         versions: Versions of the libraries that build and run it, by distribution.
+        weights_as: How the weights are stored, as `Weights.to_dict` gives it; empty for fp32.
+        calibration: Digest of the calibration data that went into it.
+        choice: For the record of a choice, which has no files of a model: what is chosen among, and by what measure.
     """
 
     weights: str
@@ -50,8 +53,11 @@ class ArtifactSpec:
     architecture: str
     task: str
     inputs: tuple[str, ...]
-    recipe: Mapping[str, Any]
+    backend: str
     versions: Mapping[str, str]
+    weights_as: Mapping[str, Any] = field(default_factory=dict)
+    calibration: str = ""
+    choice: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -111,19 +117,19 @@ def digest_of_model(model: Any) -> str:
     """Hash the weights of a loaded model, as they are now, and the code of its class where transformers has it not."""
     import torch
 
-    digest = hashlib.sha256(_code_of(type(model)).encode())
+    digest = hashlib.sha256(code_of(type(model)).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _code_of(model_class: type) -> str:
-    """Identify what a model class computes: by its name where it is transformers' own, else by its source."""
-    name = f"{model_class.__module__}.{model_class.__qualname__}"
-    if model_class.__module__.startswith("transformers."):
+def code_of(cls: type) -> str:
+    """Identify what a class computes: by its name where it is transformers' own, else by its source."""
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if cls.__module__.startswith("transformers."):
         return name
     try:
-        return name + inspect.getsource(model_class)
+        return name + inspect.getsource(cls)
     except (OSError, TypeError):  # made at run time: no two of them are known to be the same
         return f"{name} {uuid.uuid4()}"

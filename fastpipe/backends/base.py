@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpipe.errors import UnsupportedOnEngineError
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import Recipe
+from fastpipe.precision.recipes import Recipe, Weights
 from fastpipe.tasks import Task
 
 Batch = Mapping[str, "np.ndarray[Any, Any]"]
@@ -70,14 +70,12 @@ class Settings:
     """How a runner is loaded.
 
     Attributes:
-        recipe: What the artifact was built with.
-        compute: "f32" or "bf16", for the layers that are not quantized.
+        recipe: How the engine is to compute; the artifact was built with its weights.
         threads: CPU threads of one inference.
         streams: Inferences that run side by side.
     """
 
     recipe: Recipe
-    compute: str = "f32"
     threads: int = 1
     streams: int = 1
 
@@ -89,16 +87,23 @@ class Backend(Protocol):
     libraries: tuple[str, ...]  # distributions, any of which brings the engine
     remedy: str
 
-    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
-        """Tell which precisions it runs on this hardware."""
+    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
+        """Tell how it runs models on this hardware: fastest first and ever safer, with fp32 last."""
         ...
 
     def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
         """Give the ways to write a model's fp32 graph into a folder, by name, in the order to try them."""
         ...
 
-    def quantize(self, folder: Path, recipe: Recipe) -> None:
-        """Replace the fp32 graph in a folder by the one that the recipe describes."""
+    def quantize(self, source: Path, folder: Path, weights: Weights, calibration: Sequence[Batch]) -> None:
+        """Write a quantized graph.
+
+        Args:
+            source: Folder of the fp32 graph, which stays as it is.
+            folder: Where the quantized one goes: an empty folder.
+            weights: What to make of the dense layers; never "plain".
+            calibration: Inputs of the graph to calibrate on, one row each; empty unless the recipe is calibrated.
+        """
         ...
 
     def load(self, folder: Path, settings: Settings) -> Runner:

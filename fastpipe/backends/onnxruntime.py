@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fastpipe.backends.base import Batch, Outputs, Settings, Source, complete
 from fastpipe.hardware import Hardware
-from fastpipe.precision.per_token import quantize_dense_layers
-from fastpipe.precision.recipes import HEADS, Recipe
+from fastpipe.precision.per_token import description, quantize_dense_layers
+from fastpipe.precision.recipes import HEADS, Recipe, Weights, ladder
 
 GRAPH = "model.onnx"
 
@@ -20,22 +22,26 @@ class ONNXRuntimeBackend:
     libraries = ("onnxruntime", "onnxruntime-gpu")
     remedy = "pip install 'transformers-fastpipe[onnxruntime]'"
 
-    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
-        """See `Backend`. Without instructions for it, uint8 by int8 products overflow 16 bits and come out wrong."""
-        return ("fp32", "int8") if hardware.has_int8 else ("fp32",)
+    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
+        """See `Backend`."""
+        return ladder(self.name, hardware)
 
     def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
         """See `Backend`."""
         return {"optimum-onnx": _export_with_optimum, "torch": _export_with_torch}
 
-    def quantize(self, folder: Path, recipe: Recipe) -> None:
+    def quantize(self, source: Path, folder: Path, weights: Weights, calibration: Sequence[Batch]) -> None:
         """See `Backend`."""
         import onnx
 
-        model = quantize_dense_layers(onnx.load(folder / GRAPH), keep=HEADS)
-        for path in folder.iterdir():
-            path.unlink()
-        _save(model, folder)
+        if weights.method == "static":
+            _quantize_static(source, folder, weights, calibration)
+            return
+        model = onnx.load(source / GRAPH)
+        if weights.method == "compressed":
+            _save(_compress(model, weights), folder)
+        else:
+            _save(quantize_dense_layers(model, keep=HEADS, largest=weights.largest), folder)
 
     def load(self, folder: Path, settings: Settings) -> ONNXRuntimeRunner:
         """See `Backend`."""
@@ -84,6 +90,57 @@ def _export_with_torch(source: Source, folder: Path) -> None:
     )
     assert program is not None
     _save(program.model_proto, folder)
+
+
+def _compress(model: Any, weights: Weights) -> Any:
+    """Store the weights of dense layers as integers in blocks, which the engine turns back into floats."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    quantizer = MatMulNBitsQuantizer(
+        model,
+        bits=weights.bits,
+        block_size=weights.group,
+        is_symmetric=weights.symmetric,
+        accuracy_level=1,  # floats times floats: 4 would quantize activations too, in ways that differ between batches
+        nodes_to_exclude=_heads(model),
+    )
+    quantizer.process()
+    return quantizer.model.model
+
+
+def _quantize_static(source: Path, folder: Path, weights: Weights, calibration: Sequence[Batch]) -> None:
+    """Put QuantizeLinear and DequantizeLinear around dense layers, with ranges seen on calibration data."""
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    model = onnx.load(source / GRAPH, load_external_data=False)
+    names = [port.name for port in model.graph.input]
+
+    class Rows(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._rows = (complete(feed, names) for feed in calibration)
+
+        def get_next(self) -> Any:
+            return next(self._rows, None)
+
+    quantize_static(
+        source / GRAPH,
+        folder / GRAPH,
+        Rows(),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=["MatMul"],
+        nodes_to_exclude=_heads(model),
+        per_channel=True,
+        reduce_range=weights.largest < 127,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        use_external_data_format=True,
+        extra_options={"MatMulConstBOnly": True},
+    )
+
+
+def _heads(model: Any) -> list[str]:
+    return [node.name for node in model.graph.node if node.op_type == "MatMul" and re.search(HEADS, description(node))]
 
 
 def _save(model: object, folder: Path) -> None:

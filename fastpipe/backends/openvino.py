@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from fastpipe.backends.base import Batch, Outputs, Settings, Source, complete
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import HEADS, Recipe
+from fastpipe.precision.recipes import HEADS, WHOLE, Recipe, Weights, ladder
 
 GRAPH = "openvino_model.xml"
 _FIRST_PROCESS = os.getpid()
@@ -27,31 +27,22 @@ class OpenVINOBackend:
     libraries = ("openvino",)
     remedy = "pip install 'transformers-fastpipe[openvino]'"
 
-    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
+    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
         """See `Backend`."""
-        return ("fp32", "bf16", "int8") if hardware.has_bf16 else ("fp32", "int8")
+        return ladder(self.name, hardware)
 
     def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
         """See `Backend`."""
         return {"optimum-intel": _export_with_optimum, "openvino": _convert}
 
-    def quantize(self, folder: Path, recipe: Recipe) -> None:
-        """See `Backend`."""
-        import nncf
+    def quantize(self, source: Path, folder: Path, weights: Weights, calibration: Sequence[Batch]) -> None:
+        """See `Backend`. These are the quantizers that Optimum calls; here they work on the graph, on any version."""
         import openvino
 
-        model = _core(os.getpid()).read_model(folder / GRAPH)
-        heads = [f".*{HEADS}.*"]
+        model = _core(os.getpid()).read_model(source / GRAPH)  # NNCF changes the model it is given
         with _no_progress():
-            model = nncf.compress_weights(
-                model,
-                mode=nncf.CompressWeightsMode.INT8_SYM,
-                ignored_scope=nncf.IgnoredScope(patterns=heads, validate=False),
-            )
-        openvino.save_model(model, folder / "quantized.xml", compress_to_fp16=False)
-        # The files that OpenVINO has mapped are replaced, not written into.
-        (folder / "quantized.bin").replace((folder / GRAPH).with_suffix(".bin"))
-        (folder / "quantized.xml").replace(folder / GRAPH)
+            model = _static(model, calibration) if weights.method == "static" else _compressed(model, weights)
+        openvino.save_model(model, folder / GRAPH, compress_to_fp16=False)
 
     def load(self, folder: Path, settings: Settings) -> OpenVINORunner:
         """See `Backend`."""
@@ -62,18 +53,19 @@ class OpenVINORunner:
     """A compiled model and its idle infer requests."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
+        recipe, model = settings.recipe, _core(os.getpid()).read_model(folder / GRAPH)
         properties = {
             # Never the engine's default: on a CPU with bf16 it would leave fp32 without being asked.
-            "INFERENCE_PRECISION_HINT": settings.compute,
+            "INFERENCE_PRECISION_HINT": recipe.compute,
             "INFERENCE_NUM_THREADS": settings.threads,
             "NUM_STREAMS": settings.streams,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": settings.recipe.activation_group,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _activation_group(recipe, model),
         }
         if os.getpid() != _FIRST_PROCESS:
             # OpenVINO keeps the threads of dropped models for the next one with as many. In a forked process they are
             # dead, and whoever is given them waits for ever. Without streams, the calling thread does the work.
             properties["NUM_STREAMS"] = 0
-        self._model = _core(os.getpid()).compile_model(str(folder / GRAPH), "CPU", properties)
+        self._model = _core(os.getpid()).compile_model(model, "CPU", properties)
         self._idle: deque[Any] = deque()
         # `get_any_name` may answer with a number; the names we gave are always among `get_names`.
         self.inputs = tuple(_given_name(port) for port in self._model.inputs)
@@ -91,6 +83,56 @@ class OpenVINORunner:
         outputs = {name: np.array(results[index]) for index, name in enumerate(self.outputs)}
         self._idle.append(request)
         return outputs
+
+
+def _activation_group(recipe: Recipe, model: Any) -> int:
+    """Give the engine's number for an activation group.
+
+    It has none for "all of a token", and a group wider than a layer's rows switches that layer's quantization off: so
+    the rows of the narrowest layer are the widest group.
+    """
+    if recipe.activation_group != WHOLE:
+        return recipe.activation_group
+    widths = [node.input(1).get_partial_shape() for node in model.get_ops() if node.get_type_name() == "MatMul"]
+    return min((max(w[-1].get_length(), 1) for w in widths if w.rank.get_length() == 2 and w.is_static), default=0)
+
+
+def _compressed(model: Any, weights: Weights) -> Any:
+    import nncf
+
+    modes = nncf.CompressWeightsMode
+    if weights.bits == 8:
+        how: dict[str, Any] = {"mode": modes.INT8_SYM if weights.symmetric else modes.INT8_ASYM}
+    else:
+        how = {
+            "mode": modes.INT4_SYM if weights.symmetric else modes.INT4_ASYM,
+            "group_size": weights.group,
+            "ratio": weights.ratio,
+            # A layer narrower than the group takes a smaller one, or 8 bits where none divides its width.
+            "advanced_parameters": nncf.AdvancedCompressionParameters(
+                group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
+            ),
+        }
+    return nncf.compress_weights(model, ignored_scope=_heads(), **how)
+
+
+def _static(model: Any, calibration: Sequence[Batch]) -> Any:
+    import nncf
+
+    names = [_given_name(port) for port in model.inputs]
+    return nncf.quantize(
+        model,
+        nncf.Dataset(calibration, lambda feed: complete(feed, names)),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(calibration),
+        ignored_scope=_heads(),
+    )
+
+
+def _heads() -> Any:
+    import nncf
+
+    return nncf.IgnoredScope(patterns=[f".*{HEADS}.*"], validate=False)
 
 
 @contextlib.contextmanager

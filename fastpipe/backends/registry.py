@@ -52,7 +52,7 @@ def engines(hardware: Hardware) -> tuple[Engine, ...]:
     for name in known():
         backend = load(name)
         version = next(filter(None, map(version_of, backend.libraries)), "")
-        precisions = tuple(backend.precisions(hardware))
+        precisions = tuple(recipe.name for recipe in backend.recipes(hardware))
         found.append(Engine(name=name, version=version, remedy=backend.remedy, precisions=precisions))
     return tuple(found)
 

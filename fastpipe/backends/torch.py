@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from fastpipe.backends.base import TEXT_INPUTS, Batch, Outputs, Settings, Source
 from fastpipe.errors import UnsupportedOnEngineError
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import Recipe
+from fastpipe.precision.recipes import Recipe, Weights
 
 
 class TorchBackend:
@@ -23,15 +23,15 @@ class TorchBackend:
     libraries = ("torch",)
     remedy = "pip install torch"
 
-    def precisions(self, hardware: Hardware) -> tuple[str, ...]:
-        """See `Backend`."""
-        return ("fp32", "bf16", "fp16", "float64", "double")
+    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
+        """See `Backend`. A dtype of torch that no engine has goes by its own name."""
+        return tuple(Recipe(name=name) for name in ("bf16", "fp16", "float64", "double", "fp32"))
 
     def exporters(self) -> Mapping[str, Callable[[Source, Path], None]]:
         """See `Backend`."""
         return {}
 
-    def quantize(self, folder: Path, recipe: Recipe) -> None:
+    def quantize(self, source: Path, folder: Path, weights: Weights, calibration: Sequence[Batch]) -> None:
         """See `Backend`."""
         raise UnsupportedOnEngineError("the torch backend quantizes nothing")
 

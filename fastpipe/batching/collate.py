@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,24 @@ def pad(feeds: Sequence[Feed], values: Mapping[str, int]) -> dict[str, np.ndarra
             array[row, : feed[name].shape[1]] = feed[name][0]
         batch[name] = array
     return batch
+
+
+def run_batch(
+    run: Callable[[Feed], Feed], feeds: Sequence[Feed], values: Mapping[str, int], *, per_token: bool
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    """Run rows as one batch.
+
+    Args:
+        run: Runs one batch, as `Runner.run`.
+        feeds: One mapping per row: arrays of shape (1, tokens).
+        values: What to pad each input with.
+        per_token: Whether axis 1 of the outputs counts tokens.
+
+    Returns:
+        Each row's outputs, as `take` gives them.
+    """
+    outputs = run(pad(feeds, values))
+    return [take(outputs, row, feed["input_ids"].shape[1], per_token=per_token) for row, feed in enumerate(feeds)]
 
 
 def take(outputs: Feed, row: int, tokens: int, *, per_token: bool) -> dict[str, np.ndarray[Any, Any]]:

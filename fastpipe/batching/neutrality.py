@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fastpipe.batching.collate import Feed, pad, take
+from fastpipe.batching.collate import Feed, run_batch
 from fastpipe.batching.planner import Padding
 
 # Far above what other kernels do to the last bits, far below what a wrong position or a missing mask does.
@@ -31,11 +31,9 @@ def measure(
     def same(rows: Sequence[Feed]) -> bool:
         try:
             alone = [run(row) for row in rows]
-            together = run(pad(rows, values))
+            beside = run_batch(run, rows, values, per_token=per_token)
         except Exception:  # the reason differs from model to model; that it fails is the measurement
             return False
-        tokens = [row["input_ids"].shape[1] for row in rows]
-        beside = [take(together, row, tokens[row], per_token=per_token) for row in range(len(rows))]
         return all(distance(one, other) <= TOLERANCE for one, other in zip(beside, alone, strict=True))
 
     if same(feeds):

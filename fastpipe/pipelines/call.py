@@ -8,6 +8,7 @@ code is transformers' own, and results have the shapes of single calls.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from transformers.utils import ModelOutput
 from fastpipe.artifacts.build import examples
 from fastpipe.backends.base import TEXT_INPUTS
 from fastpipe.batching import neutrality
-from fastpipe.batching.collate import pad, pad_values, take
+from fastpipe.batching.collate import pad_values, run_batch
 from fastpipe.batching.planner import Limits, Padding, split
 from fastpipe.pipelines.guards import evaluating, exclusively, naming
 from fastpipe.pipelines.inputs import check, check_length
@@ -111,8 +112,11 @@ class Call:
 
     def whole(self, items: list[Any]) -> list[Any]:
         """Process a list, planned as a whole."""
-        rows = [row for index, item in enumerate(items) for row in self._prepare(item, index, index)]
-        return self._run(rows, range(len(items)))
+        return self._run(self.rows(items), range(len(items)))
+
+    def rows(self, items: list[Any]) -> list[Row]:
+        """Take a list through the task's `preprocess`."""
+        return [row for index, item in enumerate(items) for row in self._prepare(item, index, index)]
 
     def lazily(self, items: Iterable[Any]) -> Iterator[Any]:
         """Process inputs window by window; an error comes after the results of all inputs before it."""
@@ -197,15 +201,16 @@ class Call:
         values = pad_values(self.pipe.tokenizer)
         try:
             with evaluating(self.pipe.model):
-                outputs = self.batching.runner.run(pad([row.feed for row in rows], values))
+                return list(
+                    run_batch(
+                        self.batching.runner.run, [r.feed for r in rows], values, per_token=self.batching.per_token
+                    )
+                )
         except Exception:
             if len(rows) > 1:  # find the row it fails for
                 return [answer for row in rows for answer in self._run_batch([row], indices)]
             with naming(indices[rows[0].owner], {}):
                 raise
-        return [
-            take(outputs, position, row.tokens, per_token=self.batching.per_token) for position, row in enumerate(rows)
-        ]
 
     def _replay(self, row: Row, answer: dict[str, np.ndarray[Any, Any]] | None) -> Any:
         """Take one row through the task's `_forward`, with the model's answer at hand."""
@@ -291,3 +296,22 @@ def stand_in_for(pipe: Any) -> StandIn | None:
     """Give what answers for a pipeline's model in this thread, if anything does."""
     stand_in: StandIn | None = getattr(_thread, "stand_in", None)
     return stand_in if stand_in is not None and stand_in.pipe is pipe else None
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[list[Row]]:
+    """Have calls of fast pipelines in this thread collect the rows of their inputs, and run no model.
+
+    Their results stand for nothing; the rows have been through all of the task's own argument handling.
+    """
+    rows: list[Row] = []
+    _thread.collected = rows
+    try:
+        yield rows
+    finally:
+        _thread.collected = None
+
+
+def collected_here() -> list[Row] | None:
+    """Give the list that rows are collected in, if they are."""
+    return getattr(_thread, "collected", None)

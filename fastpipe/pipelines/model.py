@@ -45,7 +45,7 @@ class EngineModel:
         self._request = request
         self._loaded_by = -1
 
-    def load(self, folder: Path, backend: str, settings: Settings, outputs: Sequence[str]) -> None:
+    def load(self, folder: Path, backend: str, settings: Settings, outputs: Sequence[str], dtype: torch.dtype) -> None:
         """Load an artifact.
 
         Args:
@@ -53,9 +53,9 @@ class EngineModel:
             backend: Name of the engine.
             settings: How it is loaded.
             outputs: The outputs that the task reads, in order.
+            dtype: Of the tensors that it answers with.
         """
-        if settings.recipe.precision == "bf16":
-            self.dtype = torch.bfloat16
+        self.dtype = dtype
         self._folder = folder
         self._backend = backend
         self._settings = settings
@@ -78,6 +78,16 @@ class EngineModel:
     def inputs(self) -> tuple[str, ...]:
         """Names of the graph's inputs."""
         return self._live().inputs
+
+    @property
+    def request(self) -> Request:
+        """What the user asked for."""
+        return self._request
+
+    @property
+    def cache_dir(self) -> Path:
+        """The folder of the artifacts."""
+        return self._folder.parent
 
     @property
     def name_or_path(self) -> str:
@@ -172,7 +182,7 @@ class EngineModel:
         return twin
 
     def __repr__(self) -> str:
-        return f"EngineModel({self.name_or_path!r}, {self._backend}, {self._settings.recipe.precision})"
+        return f"EngineModel({self.name_or_path!r}, {self._backend}, {self._settings.recipe.name})"
 
 
 def as_model_output(arrays: Mapping[str, np.ndarray[Any, Any]], dtype: torch.dtype) -> ModelOutput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import logging
 import re
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ _HARMLESS_MODEL_KWARGS = {
     "torch_dtype",
     "attn_implementation",
 }
+_PARAMETERS = inspect.signature(transformers.pipeline).parameters
 _WHICH_FILES = ("subfolder", "variant", "use_safetensors")
 
 
@@ -71,6 +73,18 @@ class Request:
         """Let transformers make the pipeline as the user asked, but for some arguments."""
         with quietly():
             return transformers.pipeline(**_own(self.arguments, **changes))
+
+    def engine_pipeline(self, model: Any, tokenizer: Any, pipeline_class: type | None) -> Any:
+        """Let transformers make the pipeline around a model that is on an engine."""
+        framework = {"framework": "pt"} if "framework" in _PARAMETERS else {}
+        return self.transformers_pipeline(
+            model=model,
+            config=self.config,
+            tokenizer=tokenizer,
+            device="cpu",
+            pipeline_class=pipeline_class,
+            **framework,
+        )
 
     def torch_model(self, **changes: Any) -> Any:
         """Give the torch model: the user's object, or what transformers loads for this request on the CPU."""

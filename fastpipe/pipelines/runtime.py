@@ -11,16 +11,18 @@ import torch
 from transformers.pipelines.base import ChunkPipeline, Pipeline
 
 from fastpipe.errors import OptionError
-from fastpipe.pipelines.call import Batching, Call, Results, stand_in_for
+from fastpipe.pipelines.call import Batching, Call, Results, collected_here, stand_in_for
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.plan import Plan
+from fastpipe.precision.report import Report
 
 
 class FastRuntime(Pipeline):
     """Comes after a task's own pipeline class in the method order, and before `Pipeline`."""
 
     plan: Plan
+    report: Report
     _batching: Batching | None = None
     _max_tokens: int | None = None
 
@@ -63,6 +65,10 @@ class FastRuntime(Pipeline):
         given = self._sanitize_parameters(**kwargs)
         own = (self._preprocess_params, self._forward_params, self._postprocess_params)
         call = Call(self, self._batching, *({**a, **b} for a, b in zip(own, given, strict=True)), batch_size=rows)
+        if (rows_so_far := collected_here()) is not None:
+            items = inputs if isinstance(inputs, list) else [inputs]
+            rows_so_far += call.rows(items)
+            return [None] * len(items)
         self.call_count += 1
         if isinstance(inputs, list):
             return call.whole(inputs)

@@ -8,55 +8,60 @@ row's result is the same to the last bit in any batch.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from fastpipe.precision.smooth import smooth_behind_layer_norms
+
 _CONTRIB = "com.microsoft"
 # uint8 activations around 128 by int8 weights is the pair that VNNI instructions multiply.
 _ZERO_POINT = 128
-_LARGEST = 127
+_LEVELS = 127  # of activations on either side of the zero point
 _SMALLEST_SCALE = 1e-12  # a row of zeros has no largest value to divide by
 
 
-def quantize_dense_layers(model: Any, *, keep: str) -> Any:
+def quantize_dense_layers(model: Any, *, keep: str, largest: int = 127) -> Any:
     """Quantize every `MatMul` by constant weights.
 
     With X: (..., K) float and W: (K, N) constant, `MatMul(X, W)` becomes
 
         s = max(|X|) / 127 along K         one scale per token
         Xq = round(X / s) + 128            uint8
-        (Xq - 128) @ Wq * w * s            `MatMulIntegerToFloat`, with w = max(|W|) / 127 along K, then `Mul`
+        (Xq - 128) @ Wq * w * s            `MatMulIntegerToFloat`, with w = max(|W|) / largest along K, then `Mul`
 
     Args:
         model: An `onnx.ModelProto` in fp32; it is changed in place.
         keep: A pattern; dense layers whose name, scope or weight matches it stay as they are.
+        largest: The integer that a channel's largest weight becomes: see `fastpipe.precision.recipes.Weights`.
 
     Returns:
-        The model.
+        The model. Channels behind layer norms are evened out first: see `fastpipe.precision.smooth`.
     """
     from onnx import helper, numpy_helper
 
     graph = model.graph
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    smooth_behind_layer_norms(model, quantizable=_quantizable(graph, keep))
+    is_quantizable = _quantizable(graph, keep)
     weights = {tensor.name: tensor for tensor in graph.initializer}
     constants = {
         "pt_zero_point": np.array(_ZERO_POINT, np.uint8),
         "pt_weight_zero_point": np.array(0, np.int8),
         "pt_one": np.array(1, np.float32),
         "pt_smallest": np.array(_SMALLEST_SCALE, np.float32),
-        "pt_levels": np.array(_LARGEST, np.float32),
+        "pt_levels": np.array(_LEVELS, np.float32),
         "pt_last_axis": np.array([-1], np.int64),
     }
-    quantized: dict[str, Any] = {}
+    quantized: set[str] = set()
     scaled: set[str] = set()
     nodes: list[Any] = []
     for node in graph.node:
-        weight = weights.get(node.input[1]) if node.op_type == "MatMul" else None
-        if weight is None or len(weight.dims) != 2 or re.search(keep, _description(node)):
+        if not is_quantizable(node):
             nodes.append(node)
             continue
-        x, name = node.input[0], weight.name
+        x, name = node.input
         if x not in scaled:  # query, key and value read the same input: it is quantized once
             scaled.add(x)
             nodes += [
@@ -68,9 +73,9 @@ def quantize_dense_layers(model: Any, *, keep: str) -> Any:
                 helper.make_node("QuantizeLinear", [f"{x}_levels", "pt_one", "pt_zero_point"], [f"{x}_q"]),
             ]
         if name not in quantized:
-            quantized[name] = weight
-            values = numpy_helper.to_array(weight).astype(np.float32)
-            scale = np.maximum(np.abs(values).max(axis=0), _SMALLEST_SCALE) / _LARGEST
+            quantized.add(name)
+            values = numpy_helper.to_array(weights[name]).astype(np.float32)
+            scale = np.maximum(np.abs(values).max(axis=0), _SMALLEST_SCALE) / largest
             constants[f"{name}_q"] = np.round(values / scale).astype(np.int8)
             constants[f"{name}_scale"] = scale.astype(np.float32)
         y = node.output[0]
@@ -82,7 +87,7 @@ def quantize_dense_layers(model: Any, *, keep: str) -> Any:
     del graph.node[:]
     graph.node.extend(nodes)
     used = {name for node in nodes for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    kept = [tensor for tensor in graph.initializer if tensor.name not in quantized - used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
     graph.initializer.extend(
@@ -91,6 +96,14 @@ def quantize_dense_layers(model: Any, *, keep: str) -> Any:
     if _CONTRIB not in {opset.domain for opset in model.opset_import}:
         model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     return model
+
+
+def _quantizable(graph: Any, keep: str) -> Callable[[Any], bool]:
+    """Tell dense layers, whose weights are constant, from products of activations and from layers to keep."""
+    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+    return lambda node: (
+        node.op_type == "MatMul" and node.input[1] in matrices and not re.search(keep, description(node))
+    )
 
 
 def _largest(x: str, y: str, opset: int) -> Any:
@@ -102,6 +115,6 @@ def _largest(x: str, y: str, opset: int) -> Any:
     return helper.make_node("ReduceMax", [x, "pt_last_axis"], [y], keepdims=1)
 
 
-def _description(node: Any) -> str:
+def description(node: Any) -> str:
     """Everything that may name the layer: Optimum puts the module path into names, torch's exporter into metadata."""
     return " ".join([node.name, *node.input[1:2], *(entry.value for entry in node.metadata_props)])

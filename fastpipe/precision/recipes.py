@@ -1,19 +1,48 @@
-"""The recipes: how each engine runs each precision, as data.
+"""The recipes: every way in which an engine runs a model on this hardware, as data, fastest first.
 
-The constants of the int8 recipes come from measurements on a CPU with AVX512-VNNI: see docs/architecture.md.
+The constants come from measurements: see docs/precision.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from fastpipe.hardware import Hardware
 
 # Layers after the encoder: they cost next to nothing and decide everything, so that no recipe quantizes them.
 HEADS = r"(pooler|pre_classifier|classifier|classification_head|score|qa_outputs)"
 
-# One scale for all activations of a token. ONNX Runtime gives the same bits for it in any batch. OpenVINO's kernels
-# differ in the last bits from shape to shape, and the coarser its groups, the further that carries.
-PER_TOKEN = -1
+# One scale for all that belongs together: for an activation group, a token; for a weight group, an output channel.
+WHOLE = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """What an artifact stores of the dense layers. All of it changes the artifact's bytes.
+
+    Attributes:
+        method: "plain" is fp32. "compressed" is integers that the engine turns back into floats, or multiplies by
+            integer activations where it can. "per-token" has the quantization of activations written into the graph.
+            "static" has it too, with scales that come from calibration data.
+        bits: Of one weight.
+        group: Neighbouring weights of one output channel that share a scale, or `WHOLE`.
+        largest: The integer that the largest weight of a group becomes. 63 where the CPU sums pairs of products of
+            uint8 by int8 in 16 bits: 2 * 255 * 63 fits there, 2 * 255 * 127 does not, and is cut off in silence.
+        symmetric: Whether the integers lie around zero; else a group has a zero point.
+        ratio: Share of the layers that get fewer than 8 bits, the most sensitive ones excluded.
+    """
+
+    method: str = "plain"
+    bits: int = 8
+    group: int = WHOLE
+    largest: int = 127
+    symmetric: bool = True
+    ratio: float = 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the record as plain values that JSON can hold."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,39 +50,67 @@ class Recipe:
     """One way to run a model.
 
     Attributes:
-        backend: The engine it is for.
-        precision: The name users choose it by.
-        weights: What the weights are stored in: "fp32", or "int8" with one scale per output channel.
-        compute: What the layers that are not quantized compute in, best first; the first that the CPU has is taken.
-        activation_group: Neighbouring activations of one token that share a scale, or `PER_TOKEN`; 0 leaves activations
-            unquantized. A scale never spans two tokens.
+        name: What users choose it by.
+        weights: What is stored.
+        compute: What the layers that are not quantized compute in: "f32", "bf16" or "f16".
+        activation_group: Neighbouring activations of one token that share a scale when the engine quantizes them as it
+            runs, or `WHOLE`; 0 for engines and recipes that do not. A scale never spans two tokens.
+        calibrated: Whether it takes calibration data to build.
+        automatic: Whether `precision="auto"` considers it. One that saves memory and no time is there for the asking.
     """
 
-    backend: str
-    precision: str
-    weights: str = "fp32"
-    compute: tuple[str, ...] = ("f32",)
+    name: str
+    weights: Weights = field(default_factory=Weights)
+    compute: str = "f32"
     activation_group: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the recipe as plain values that JSON can hold."""
-        return asdict(self)
+    calibrated: bool = False
+    automatic: bool = True
 
 
-_RECIPES = (
-    Recipe(backend="openvino", precision="fp32"),
-    Recipe(backend="openvino", precision="bf16", compute=("bf16",)),
-    Recipe(backend="openvino", precision="int8", weights="int8", compute=("bf16", "f32"), activation_group=32),
-    Recipe(backend="onnxruntime", precision="fp32"),
-    Recipe(backend="onnxruntime", precision="int8", weights="int8", activation_group=PER_TOKEN),
-)
-RECIPES = {(recipe.backend, recipe.precision): recipe for recipe in _RECIPES}
+FP32 = Recipe(name="fp32")
+
+_INT8 = Weights(method="compressed")
+_INT4 = Weights(method="compressed", bits=4, group=128)
 
 
-def compute_type(recipe: Recipe, *, has_bf16: bool) -> str | None:
-    """Choose what unquantized layers compute in.
+def _openvino(hardware: Hardware) -> tuple[Recipe, ...]:
+    """OpenVINO stores int8 once, and is told at load time how to quantize activations, if at all."""
+    beside = "bf16" if hardware.has_bf16 else "f32"
+    # Where there are tiles for bf16 it computes everything else in them too, unless that is forbidden.
+    dynamic = "f32" if hardware.has("amx_bf16") else beside
+    found = [
+        Recipe(name="int4", weights=_INT4, compute=beside, automatic=False),
+        Recipe(name="int8-static", weights=Weights(method="static"), compute=beside, calibrated=True),
+        Recipe(name="int8-token", weights=_INT8, compute=dynamic, activation_group=WHOLE),
+        Recipe(name="int8-g128", weights=_INT8, compute=dynamic, activation_group=128),
+        Recipe(name="int8", weights=_INT8, compute=dynamic, activation_group=32),
+        # Products are of floats: never faster than the same floats stored as they are.
+        Recipe(name="int8-weights", weights=_INT8, compute=beside, automatic=False),
+    ]
+    if hardware.has_bf16:
+        found.append(Recipe(name="bf16", compute="bf16"))
+    if hardware.has_fp16:
+        found.append(Recipe(name="fp16", compute="f16"))
+    return (*found, FP32)
 
-    Returns:
-        "bf16" or "f32"; `None` where this CPU has none of the recipe's types.
-    """
-    return next((kind for kind in recipe.compute if kind != "bf16" or has_bf16), None)
+
+def _onnxruntime(hardware: Hardware) -> tuple[Recipe, ...]:
+    """ONNX Runtime's own dynamic quantization takes one scale per tensor, and is not among these for that reason."""
+    # Only x86 without VNNI sums in 16 bits; ARM's instructions sum in 32.
+    largest = 63 if hardware.architecture == "x86_64" and not hardware.has_int8 else 127
+    return (
+        Recipe(name="int4", weights=_INT4, automatic=False),
+        Recipe(name="int8-static", weights=Weights(method="static", largest=largest), calibrated=True),
+        Recipe(name="int8", weights=Weights(method="per-token", largest=largest)),
+        Recipe(name="int8-weights", weights=Weights(method="compressed", group=128), automatic=False),
+        FP32,
+    )
+
+
+_LADDERS = {"openvino": _openvino, "onnxruntime": _onnxruntime}
+NAMES = ("int4", "int8-static", "int8-token", "int8-g128", "int8", "int8-weights", "bf16", "fp16", "fp32")
+
+
+def ladder(backend: str, hardware: Hardware) -> tuple[Recipe, ...]:
+    """Give what an engine of ours runs on this hardware: as a rule fastest first and ever safer, with fp32 last."""
+    return _LADDERS[backend](hardware)

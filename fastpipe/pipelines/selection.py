@@ -1,0 +1,283 @@
+"""Which recipe serves: artifacts for each, the accuracy check over them, and its remembered answer."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fastpipe._version import __version__
+from fastpipe.artifacts import build
+from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of, digest_of_config
+from fastpipe.artifacts.store import Artifact, Store
+from fastpipe.backends import registry
+from fastpipe.backends.base import Settings
+from fastpipe.batching.collate import Feed, pad_values
+from fastpipe.batching.planner import Padding
+from fastpipe.errors import FallbackWarning, InputTooLongError, OptionError
+from fastpipe.hardware import Hardware
+from fastpipe.options import Accuracy, Options
+from fastpipe.pipelines.call import Batching
+from fastpipe.pipelines.classes import fast_class
+from fastpipe.pipelines.request import Request
+from fastpipe.pipelines.samples import built_in, rows_of
+from fastpipe.plan import Plan
+from fastpipe.precision import gate, sample
+from fastpipe.precision.calibration import Calibration
+from fastpipe.precision.recipes import FP32, Recipe
+from fastpipe.precision.report import Report
+from fastpipe.tasks import ORDER, Task
+
+# A tokenizer without a limit says 1e30; no limit that is one comes near this.
+_NO_LIMIT = 10**9
+
+
+@dataclass(kw_only=True)
+class Selection:
+    """The recipes of one model on one engine.
+
+    Attributes:
+        pipe: The pipeline that will serve; its tokenizer and `preprocess` make the rows of the check.
+        request: What the user asked for.
+        task: Its task.
+        plan: What was decided so far: engine, threads, streams.
+        hardware: What this machine has.
+        options: What the user said to us.
+        given: Their calibration data, if there is any.
+    """
+
+    pipe: Any
+    request: Request
+    task: Task
+    plan: Plan
+    hardware: Hardware
+    options: Options
+    given: Calibration | None
+
+    def __post_init__(self) -> None:
+        self.backend = registry.load(self.plan.backend)
+        self.store = Store(self.options.cache_dir)
+        self.ladder = [r for r in self.backend.recipes(self.hardware) if self.given or not r.calibrated]
+        self.spec = self._spec()
+        self._artifacts: dict[str, Artifact] = {}
+
+    def choose(self) -> tuple[Recipe, Report]:
+        """Choose the recipe to serve, by the accuracy check where there is something to check.
+
+        Raises:
+            OptionError: The recipe named takes calibration data, and there is none.
+            ExportError: The engine cannot take the model.
+        """
+        named = self.plan.precision
+        by_name = {recipe.name: recipe for recipe in self.ladder}
+        if named not in (*by_name, "auto"):
+            raise OptionError(
+                f"precision={named!r} is built from examples of the data it will see",
+                remedy="Give them: calibration_data=[...], of a hundred inputs or more.",
+            )
+        accuracy = self._accuracy()
+        if named == FP32.name or accuracy is None:
+            recipe = by_name[named] if named != "auto" else _unchecked(by_name)
+            reason = "asked for" if named != "auto" else "accuracy=None switches the check off"
+            return recipe, Report(backend=self.backend.name, chosen=recipe.name, reason=reason)
+        report = self._remembered(accuracy, None if named == "auto" else named)
+        if named not in ("auto", report.chosen):
+            warnings.warn(
+                f"{report.reason}. accuracy=None runs {named} all the same; pipe.report has all figures.",
+                FallbackWarning,
+                stacklevel=4,
+            )
+        return by_name[report.chosen], report
+
+    def artifact(self, recipe: Recipe) -> Artifact:
+        """Give the artifact of a recipe, building what is missing."""
+        if recipe.name not in self._artifacts:  # looked for once: to find one is to read all of its bytes
+            self._artifacts[recipe.name] = self._obtain(recipe)
+        return self._artifacts[recipe.name]
+
+    def _obtain(self, recipe: Recipe) -> Artifact:
+        def export(folder: Path) -> dict[str, Any]:
+            return build.export(
+                folder,
+                model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
+                tokenizer=self.pipe.tokenizer,
+                task=self.task,
+                backend=self.backend,
+                threads=self.plan.threads,
+            )
+
+        def quantize(folder: Path) -> dict[str, Any]:
+            return build.quantize(
+                folder,
+                source=self.artifact(FP32),
+                backend=self.backend,
+                weights=recipe.weights,
+                calibration=self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else (),
+            )
+
+        if recipe.weights == FP32.weights:
+            return self.store.obtain(self.spec, export)
+        digest = self.given.digest if recipe.calibrated and self.given else ""
+        return self.store.obtain(replace(self.spec, weights_as=recipe.weights.to_dict(), calibration=digest), quantize)
+
+    def equip(self, facts: Mapping[str, Any]) -> None:
+        """Tell the pipeline what was learnt about its model."""
+        self._batching = Batching(
+            runner=self.pipe.model,
+            per_token=self.task.per_token,
+            max_tokens=facts["max_tokens"],
+            padding=Padding(facts["padding"]),
+        )
+        if not self.request.own_class:
+            self.pipe._batching = self._batching
+        limit_tokenizer(self.pipe, facts["max_tokens"])
+
+    def settings(self, recipe: Recipe) -> Settings:
+        """Tell the engine how to load a recipe."""
+        return Settings(recipe=recipe, threads=self.plan.threads, streams=self.plan.streams)
+
+    def _remembered(self, accuracy: Accuracy, named: str | None) -> Report:
+        """Give the report of a check with the same question, on the same hardware, or check now."""
+        question = {
+            "ladder": [asdict(recipe) for recipe in self.ladder],
+            "named": named,
+            "accuracy": asdict(accuracy),
+            "measure": self._measure(),
+            "sample": self.given.digest if self.given else digest_of([sample.TEXTS, sample.QUESTIONS]),
+            "call": [
+                self.task.name,
+                self.task.sample,
+                self.task.parameters,
+                code_of(self.request.pipeline_class or type(None)),
+            ],
+            "hardware": [self.hardware.cpu_model, self.hardware.isa, self.plan.threads, self.plan.streams],
+        }
+
+        def check(folder: Path) -> dict[str, Any]:
+            return {"report": self._check(accuracy, named).to_dict()}
+
+        return Report.from_dict(self.store.obtain(replace(self.spec, choice=question), check).facts["report"])
+
+    def _check(self, accuracy: Accuracy, named: str | None) -> Report:
+        base = self.artifact(FP32)
+        try:
+            rows, description = self._sample()
+        except Exception as error:
+            if self.given:
+                raise
+            return Report(  # a tokenizer without a mask, a preprocess of the user's own
+                backend=self.backend.name,
+                chosen=FP32.name,
+                reason=f"nothing can be checked: the built-in sample does not go through this pipeline ({error}). "
+                "Give calibration_data=.",
+            )
+
+        def load(recipe: Recipe) -> tuple[gate.Run, int]:
+            artifact = self.artifact(recipe)
+            size = sum(file["size"] for file in artifact.manifest["files"].values())
+            return self.backend.load(artifact.folder, self.settings(recipe)).run, size
+
+        return gate.walk(
+            self.ladder,
+            load,
+            gate.Sample(
+                rows=rows,
+                description=description,
+                measure=self._measure(),
+                outputs=tuple(base.facts["outputs"]),
+                per_token=self.task.per_token,
+                padding=Padding(base.facts["padding"]),
+                pad_values=pad_values(self.pipe.tokenizer),
+                mask_id=self.pipe.tokenizer.mask_token_id,
+            ),
+            accuracy,
+            backend=self.backend.name,
+            named=named,
+        )
+
+    def _measure(self) -> str:
+        """Refine the task's measure by what the model's head says."""
+        if self.task.measure == "labels" and getattr(self.request.config, "num_labels", None) == 1:
+            return "order"
+        if (
+            self.task.measure == "labels"
+            and getattr(self.request.config, "problem_type", None) == "multi_label_classification"
+        ):
+            return "label-sets"
+        return self.task.measure
+
+    def _accuracy(self) -> Accuracy | None:
+        """Give the thresholds; a single number stands for the figure that the task names first."""
+        asked = self.options.accuracy
+        if asked is None or isinstance(asked, Accuracy):
+            return asked
+        usual = ORDER if self._measure() == "order" else self.task.accuracy
+        if asked == "auto":
+            return usual
+        which = "worst" if usual.worst is not None else "agreement"
+        return Accuracy(**{which: float(asked)}, instability=usual.instability)
+
+    def _sample(self) -> tuple[list[Feed], str]:
+        """Give the rows to compare on, and what they are."""
+        if self.given:
+            given = self.given.parts()[1]
+            rows, description = self._rows(given), f"{len(given)} inputs of the calibration data"
+            if not rows:
+                raise OptionError("calibration_data= gives no rows of text", remedy="Give inputs of this task.")
+            return rows, description
+        items = built_in(self.task.sample, self.pipe.tokenizer)
+        rows = []
+        for item in items:
+            # Of a model with few positions, and a task that does not truncate.
+            with contextlib.suppress(InputTooLongError):
+                rows += self._rows([item])
+        if not rows:
+            raise ValueError("none of its texts is short enough")
+        return rows, f"the built-in sample of {len(items)} inputs"
+
+    def _rows(self, items: Sequence[Any]) -> list[Feed]:
+        """Take inputs through all of the pipeline's own argument handling and `preprocess`."""
+        return rows_of(self._collector, self.task, items)
+
+    @cached_property
+    def _collector(self) -> Any:
+        """Give a pipeline that collects rows: this one, or a fast twin of one whose class is the user's own."""
+        self.equip(self.artifact(FP32).facts)
+        if not self.request.own_class:
+            return self.pipe
+        twin = fast_class(self.request.pipeline_class)
+        pipe = self.request.engine_pipeline(self.pipe.model, self.pipe.tokenizer, twin)
+        pipe._batching = self._batching
+        return pipe
+
+    def _spec(self) -> ArtifactSpec:
+        libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self.backend.exporters()}
+        return ArtifactSpec(
+            weights=self.request.digest_of_weights(),
+            config=digest_of_config(self.request.config),
+            architecture=str((self.request.config.architectures or [""])[0]),
+            task=self.task.export,
+            inputs=tuple(self.pipe.tokenizer.model_input_names),
+            backend=self.backend.name,
+            versions={"fastpipe": __version__, **{name: registry.version_of(name) for name in sorted(libraries)}},
+        )
+
+
+def limit_tokenizer(pipe: Any, limit: int | None) -> None:
+    """Let truncation stop at the model's positions where the tokenizer has no limit of its own.
+
+    The user's tokenizer keeps what it has: the pipeline gets a copy.
+    """
+    if limit is not None and pipe.tokenizer is not None and pipe.tokenizer.model_max_length > _NO_LIMIT:
+        pipe.tokenizer = copy.copy(pipe.tokenizer)
+        pipe.tokenizer.model_max_length = limit
+
+
+def _unchecked(by_name: dict[str, Recipe]) -> Recipe:
+    """Choose for a user who wants no check: int8 as it is by name, else fp32."""
+    return by_name.get("int8", FP32)
