@@ -192,8 +192,29 @@ def _vit() -> Made:
     return ViTForImageClassification(config), processor(size={"height": 32, "width": 32})
 
 
+def _outliers() -> Made:
+    """A classifier that int8 breaks.
+
+    A few channels between the dense layers of each block are always 300, so that one scale for a token leaves nothing
+    of the others; and what they are multiplied by is less than half a step of int8, so that weights lose it too. The
+    bias takes it away again: in floats, even short ones, the model is as good as any other.
+    """
+    model = BertForSequenceClassification(bert_config(**_labels("neg", "neu", "pos")))
+    signs = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for layer in model.bert.encoder.layer:
+            up, down = layer.intermediate.dense, layer.output.dense
+            for channel in (5, 40, 77, 101):
+                up.weight[channel], up.bias[channel] = 0.0, 300.0
+                step = down.weight.abs().amax(dim=1) / 127
+                down.weight[:, channel] = 0.45 * step * torch.randn(len(step), generator=signs).sign()
+                down.bias -= 300.0 * down.weight[:, channel]
+    return model, wordpiece()
+
+
 MAKERS: dict[str, Callable[[], Made]] = {
     "seqcls": _bert(BertForSequenceClassification, **_labels("neg", "neu", "pos")),
+    "outliers": _outliers,
     "regr": _bert(BertForSequenceClassification, num_labels=1),
     "multilabel": _bert(BertForSequenceClassification, num_labels=4, problem_type="multi_label_classification"),
     "nli": _bert(BertForSequenceClassification, **_labels("contradiction", "neutral", "entailment")),

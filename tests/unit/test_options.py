@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ import transformers
 from transformers.pipelines.base import Pipeline
 
 from fastpipe.errors import OptionError
-from fastpipe.options import NAMES, PRECISIONS, Options, reject_misspelt, resolve
+from fastpipe.options import PRECISIONS, Accuracy, Options, reject_misspelt, resolve
 
-NOTHING = dict.fromkeys(NAMES)
+NOTHING: dict[str, object] = {}
 
 
 def test_nothing_said_leaves_the_defaults():
@@ -63,12 +64,35 @@ def test_a_wrong_value_in_the_environment_is_named_too():
         resolve(NOTHING, {"FASTPIPE_PRECISION": "int9"})
 
 
+@pytest.mark.parametrize("accuracy", ["auto", None, 0.98, 1, Accuracy(worst=0.9), {"worst": 0.9, "drift": 0.2}])
+def test_every_form_of_accuracy_is_understood(accuracy):
+    found = resolve({"accuracy": accuracy}, {}).accuracy
+    assert found == (Accuracy(**accuracy) if isinstance(accuracy, dict) else accuracy)
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("calibration_data", ["a text"]), ("calibration_data", []), ("accuracy", 0.0)]
+    ("accuracy", "named"),
+    [
+        (1.5, "1.5"),
+        (-0.1, "-0.1"),
+        (True, "True"),
+        ("strict", "strict"),
+        ({"wrost": 0.9}, "wrost"),
+        ({"worst": 2}, "worst=2"),
+        ({"drift": -1}, "drift=-1"),
+        ({"agreement": "high"}, "agreement='high'"),
+        (float("nan"), "nan"),
+    ],
 )
-def test_an_option_without_an_effect_is_refused_by_name(name, value):
-    with pytest.raises(OptionError, match=f"{name}="):
-        resolve({**NOTHING, name: value}, {})
+def test_an_accuracy_that_makes_no_sense_is_named(accuracy, named):
+    with pytest.raises(OptionError, match=re.escape(named)) as raised:
+        resolve({"accuracy": accuracy}, {})
+    assert raised.value.remedy
+
+
+def test_no_check_is_not_the_same_as_nothing_said():
+    assert resolve({}, {}).accuracy == "auto"
+    assert resolve({"accuracy": None}, {}).accuracy is None
 
 
 def test_options_cannot_be_changed_or_given_by_position():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastpipe.errors import DeviceError, FastpipeError, MissingBackendError, OptionError
 from fastpipe.hardware import Gpu, Hardware
-from fastpipe.plan import Engine, Plan, as_run, choose, place, precision_of
+from fastpipe.plan import Engine, Plan, as_run, choose, decided, place, precision_of
 from fastpipe.tasks import TASKS
 
 CPU = Hardware(
@@ -66,15 +66,16 @@ def rejected(made: Plan) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("situation", "backend", "precision"),
     [
-        ({}, "openvino", "fp32"),
-        ({"precision": "auto"}, "openvino", "fp32"),
+        ({}, "openvino", "auto"),
+        ({"precision": "auto"}, "openvino", "auto"),
+        ({"precision": "fp32"}, "openvino", "fp32"),
         ({"precision": "int8"}, "openvino", "int8"),
         ({"precision": "bf16"}, "openvino", "bf16"),
         ({"precision": "int8", "hardware": OLD_CPU}, "openvino", "int8"),
-        ({"missing": ("openvino",)}, "onnxruntime", "fp32"),
+        ({"missing": ("openvino",)}, "onnxruntime", "auto"),
         ({"missing": ("openvino",), "precision": "int8"}, "onnxruntime", "int8"),
-        ({"failed": {"openvino": "no such operator"}}, "onnxruntime", "fp32"),
-        ({"backend": "onnxruntime"}, "onnxruntime", "fp32"),
+        ({"failed": {"openvino": "no such operator"}}, "onnxruntime", "auto"),
+        ({"backend": "onnxruntime"}, "onnxruntime", "auto"),
         ({"backend": "onnxruntime", "precision": "int8"}, "onnxruntime", "int8"),
         ({"backend": "openvino", "precision": "bf16"}, "openvino", "bf16"),
         ({"backend": "torch"}, "torch", "fp32"),
@@ -84,7 +85,7 @@ def rejected(made: Plan) -> dict[str, str]:
         ({"precision": "float64"}, "torch", "float64"),
         ({"hardware": GPUS, "device": "cuda:0"}, "torch", "fp32"),
         ({"hardware": GPUS, "device": "cuda:1", "precision": "fp16"}, "torch", "fp16"),
-        ({"hardware": GPUS, "device": "cpu"}, "openvino", "fp32"),
+        ({"hardware": GPUS, "device": "cpu"}, "openvino", "auto"),
     ],
 )
 def test_what_was_asked_for_runs_without_a_warning(situation, backend, precision):
@@ -181,8 +182,9 @@ def test_nothing_is_taken_away_in_silence(situation):
         made = plan(**situation)
     except FastpipeError:
         return
-    asked = situation["precision"] if situation["precision"] not in (None, "auto") else "fp32"
-    if (situation["backend"] not in ("auto", made.backend)) or made.precision != asked:
+    asked = situation["precision"] or "auto"
+    left_open = asked == "auto" and (made.backend, made.precision) in [("torch", "fp32")]
+    if (situation["backend"] not in ("auto", made.backend)) or (made.precision != asked and not left_open):
         assert made.warning
     installed = {engine.name for engine in engines(situation["hardware"], situation["missing"]) if engine.version}
     assert made.backend in installed
@@ -206,7 +208,7 @@ def test_a_plan_prints_as_a_table():
     made = plan(missing=("openvino",))
     lines = str(made).splitlines()
     assert lines[0] == "Plan for text-classification"
-    for words in ("backend", "onnxruntime 1.0", "precision", "fp32", "threads", "not backend", "pip install openvino"):
+    for words in ("backend", "onnxruntime 1.0", "precision", "auto", "threads", "not backend", "pip install openvino"):
         assert words in str(made)
     assert len(lines) == 1 + len(made.choices) + len(made.rejected)
     assert all(line == line.rstrip() for line in lines)
@@ -320,4 +322,11 @@ def test_a_plan_for_torch_names_the_dtype_that_runs():
     changed = as_run(made, torch.bfloat16)
     assert changed.precision == "bf16"
     assert next(choice for choice in changed.choices if choice.what == "precision").value == "bf16"
-    assert as_run(plan(), torch.bfloat16).precision == "fp32"  # an engine runs what was planned
+    assert as_run(plan(), torch.bfloat16).precision == "auto"  # an engine runs what was planned
+
+
+def test_what_was_measured_takes_the_place_of_what_was_open():
+    made = decided(plan(), "int8", "it passed")
+    assert made.precision == "int8"
+    found = next(choice for choice in made.choices if choice.what == "precision")
+    assert (found.value, found.reason) == ("int8", "it passed")

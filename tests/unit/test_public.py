@@ -47,6 +47,7 @@ def test_the_signature_is_that_of_transformers_and_then_ours():
     for name in positional:
         assert (mine[name].kind, mine[name].default) == (theirs[name].kind, theirs[name].default), name
     assert all(mine[name].kind is inspect.Parameter.KEYWORD_ONLY for name in OURS)
+    assert [mine[name].default for name in OURS] == [None, None, None, "auto", None]
     assert mine["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
 
 
@@ -106,12 +107,6 @@ def test_keywords_of_the_tasks_pass(models, task, name, keywords):
 def test_framework_passes(models):
     made = fastpipe.pipeline("text-classification", model=models["seqcls"], framework="pt", backend="torch")
     assert made.framework == "pt"
-
-
-@pytest.mark.parametrize("name", ["calibration_data", "accuracy"])
-def test_an_option_that_does_nothing_yet_is_refused(models, name):
-    with pytest.raises(OptionError, match=name):
-        fastpipe.pipeline("text-classification", model=models["seqcls"], **{name: 0.5})
 
 
 def test_the_environment_chooses_the_backend(models, monkeypatch):

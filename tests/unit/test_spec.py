@@ -21,7 +21,7 @@ SPEC = ArtifactSpec(
     architecture="BertForSequenceClassification",
     task="text-classification",
     inputs=("input_ids", "attention_mask"),
-    recipe={"backend": "openvino", "precision": "fp32"},
+    backend="openvino",
     versions={"openvino": "2026.1", "torch": "2.13"},
 )
 
@@ -34,7 +34,10 @@ SPEC = ArtifactSpec(
         {"architecture": "RobertaForSequenceClassification"},
         {"task": "token-classification"},
         {"inputs": ("input_ids", "attention_mask", "token_type_ids")},
-        {"recipe": {"backend": "openvino", "precision": "int8"}},
+        {"backend": "onnxruntime"},
+        {"weights_as": {"method": "compressed", "bits": 8}},
+        {"calibration": "e" * 64},
+        {"choice": {"accuracy": 0.99}},
         {"versions": {"openvino": "2026.2", "torch": "2.13"}},
         {"versions": {"openvino": "2026.1"}},
     ],

@@ -22,7 +22,13 @@ from fastpipe.artifacts.store import Store
 from fastpipe.errors import CacheWarning, ExportError
 
 SPEC = ArtifactSpec(
-    weights="w", config="c", architecture="a", task="t", inputs=("input_ids",), recipe={}, versions={"engine": "1"}
+    weights="w",
+    config="c",
+    architecture="a",
+    task="t",
+    inputs=("input_ids",),
+    backend="engine",
+    versions={"engine": "1"},
 )
 OTHER = dataclasses.replace(SPEC, weights="v")
 
