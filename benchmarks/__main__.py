@@ -20,6 +20,7 @@ SCENARIOS: Mapping[str, str] = {
     "W4": "benchmarks.w4_single_text",
     "W5": "benchmarks.w5_skew",
     "W9": "benchmarks.w9_cold_start",
+    "W10": "benchmarks.w10_accuracy",
 }
 
 

@@ -72,6 +72,7 @@ def _optimum(engine: str, precision: str, *needs: str) -> Contender:
 TRANSFORMERS = "transformers-fp32"
 
 CONTENDERS = (
+    _fastpipe("openvino", "auto", "nncf"),
     _fastpipe("openvino", "int8", "nncf"),
     _fastpipe("openvino", "fp32"),
     _fastpipe("onnxruntime", "int8", "onnx"),

@@ -45,18 +45,20 @@ def fastpipe(workspace: str, model: str, *, backend: str, precision: str) -> Loa
     folder = data.save_model(workspace, model)
     import fastpipe as library
 
-    pipe = library.pipeline(TASK, model=folder, backend=backend, precision=precision)
-    if (pipe.plan.backend, pipe.plan.precision) != (backend, precision):
+    said = {} if precision == "auto" else {"precision": precision, "accuracy": None}
+    pipe = library.pipeline(TASK, model=folder, backend=backend, **said)
+    runs = pipe.plan.precision
+    if pipe.plan.backend != backend or (said and runs != precision):
         raise RuntimeError(f"{backend} at {precision} was asked for, and something else runs:\n{pipe.plan}")
     from fastpipe.hardware import detect_hardware
-    from fastpipe.precision.recipes import RECIPES, compute_type
+    from fastpipe.precision.recipes import ladder
 
-    recipe = RECIPES[backend, precision]
-    compute = compute_type(recipe, has_bf16=detect_hardware().has_bf16)
-    detail = f"weights {recipe.weights}, the rest {compute}"
-    if recipe.weights == "int8":
-        per_token = recipe.activation_group >= pipe.model.config.hidden_size
-        detail += ", activations int8 " + ("per token" if per_token else f"in groups of {recipe.activation_group}")
+    recipe = next(recipe for recipe in ladder(backend, detect_hardware()) if recipe.name == runs)
+    weights = "fp32" if recipe.weights.method == "plain" else f"int{recipe.weights.bits}, {recipe.weights.method}"
+    detail = f"{runs}: weights {weights}; the rest {recipe.compute}"
+    if recipe.activation_group:
+        grouped = "per token" if recipe.activation_group < 0 else f"in groups of {recipe.activation_group}"
+        detail += f"; activations int8 {grouped}"
     return Loaded(pipe=pipe, config=pipe.model.config, detail=detail)
 
 
