@@ -167,6 +167,8 @@ class Selection:
         base = self.artifact(FP32)
         try:
             rows, description = self._sample()
+        except (OSError, MemoryError):  # these pass; the report is remembered
+            raise
         except Exception as error:
             if self.given:
                 raise
