@@ -13,6 +13,8 @@ from fastpipe.precision.per_token import description, quantize_dense_layers
 from fastpipe.precision.recipes import HEADS, Recipe, Weights, ladder
 
 GRAPH = "model.onnx"
+# The fused kernel takes 1.8 ms where an Add and a Gelu take 1.3 together (1024 rows of 1536, two cores).
+_HARMFUL = ["BiasGeluFusion"]
 
 
 class ONNXRuntimeBackend:
@@ -57,7 +59,9 @@ class ONNXRuntimeRunner:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = settings.threads
         options.log_severity_level = 4  # a failing call raises; the same message on stderr would be told twice
-        self._session = onnxruntime.InferenceSession(str(folder / GRAPH), options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            str(folder / GRAPH), options, providers=["CPUExecutionProvider"], disabled_optimizers=_HARMFUL
+        )
         self.inputs = tuple(port.name for port in self._session.get_inputs())
         self.outputs = tuple(port.name for port in self._session.get_outputs())
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastpipe.backends.base import Batch, Outputs, Settings, Source, complete
+from fastpipe.backends.keys import pad_keys
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import HEADS, WHOLE, Recipe, Weights, ladder
 
@@ -41,7 +42,7 @@ class OpenVINOBackend:
 
         model = _core(os.getpid()).read_model(source / GRAPH)  # NNCF changes the model it is given
         with _no_progress():
-            model = _static(model, calibration) if weights.method == "static" else _compressed(model, weights)
+            model = _static(model, calibration) if weights.method == "static" else pad_keys(_compressed(model, weights))
         openvino.save_model(model, folder / GRAPH, compress_to_fp16=False)
 
     def load(self, folder: Path, settings: Settings) -> OpenVINORunner:

@@ -4,19 +4,21 @@ The idea is SmoothQuant's (Xiao et al., 2022, arXiv:2211.10438): what is divided
 multiplied into the weights that it meets, which changes nothing in floats. Their channel maxima come from calibration
 data. Behind a layer norm none is needed: a channel is gain * z + bias with z of variance 1, and both are known.
 
-Each dense layer has factors of its own. With one set for query, key and value together nothing was gained.
+Dense layers that read the same tensor share factors, so that it is scaled and quantized once. Of query, key and value,
+the values have the smallest weights and decide: errors in the other two are damped by the softmax. With the largest
+weights of all three, nothing was gained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-# Their alpha. From 0.3 to 0.7 all-MiniLM-L6-v2 comes out alike: its smallest cosine to fp32 rises from 0.981 to 0.99.
+# Their alpha. From 0.3 to 0.7 all-MiniLM-L6-v2 comes out alike: its smallest cosine to fp32 rises from 0.981 to 0.993.
 _STRENGTH = 0.3
 _DEVIATIONS = 3.0  # how far from its mean a channel is taken to go
 _LEAST = 1e-3
@@ -42,21 +44,29 @@ def smooth_behind_layer_norms(model: Any, *, quantizable: Callable[[Any], bool])
         tensor = constants.get(name)
         return numpy_helper.to_array(tensor) if tensor is not None and len(tensor.dims) == 1 else None
 
+    readers: dict[str, list[Any]] = {}
+    for node in graph.node:
+        if quantizable(node):
+            readers.setdefault(node.input[0], []).append(node)
+    factors: dict[str, Array] = {}
     nodes: list[Any] = []
     replaced: set[str] = set()
     for node in graph.node:
-        found = _gain_and_bias(node.input[0], made_by, vector) if quantizable(node) else None
-        if found is not None:
-            x, name = node.input
-            y = node.output[0]
-            weights = numpy_helper.to_array(constants[name])
-            factors = _factors(*found, weights)
-            graph.initializer.append(numpy_helper.from_array(1 / factors, f"{y}_even"))
-            graph.initializer.append(numpy_helper.from_array(weights * factors[:, None], f"{name}_{y}_even"))
-            node.input[0], node.input[1] = f"{y}_smooth", f"{name}_{y}_even"
-            nodes.append(helper.make_node("Mul", [x, f"{y}_even"], [f"{y}_smooth"]))
-            replaced.add(name)
+        x = node.input[0] if quantizable(node) else ""
+        if x and x not in factors and (found := _gain_and_bias(x, made_by, vector)) is not None:
+            factors[x] = _factors(*found, [numpy_helper.to_array(constants[reader.input[1]]) for reader in readers[x]])
+            graph.initializer.append(numpy_helper.from_array(1 / factors[x], f"{x}_even"))
+            nodes.append(helper.make_node("Mul", [x, f"{x}_even"], [f"{x}_smooth"]))
         nodes.append(node)
+    for x, even in factors.items():
+        for node in readers[x]:
+            name, evened = node.input[1], f"{node.input[1]}_{x}_even"
+            if evened not in constants:
+                weights = numpy_helper.to_array(constants[name]) * even[:, None]
+                constants[evened] = numpy_helper.from_array(weights, evened)
+                graph.initializer.append(constants[evened])
+            node.input[0], node.input[1] = f"{x}_smooth", evened
+            replaced.add(name)
     del graph.node[:]
     graph.node.extend(nodes)
     replaced -= {name for node in nodes for name in node.input}
@@ -66,10 +76,10 @@ def smooth_behind_layer_norms(model: Any, *, quantizable: Callable[[Any], bool])
     return model
 
 
-def _factors(gain: Array, bias: Array, weights: Array) -> Array:
-    """Balance how far each channel reaches, (K,), against the weights that it meets, (K, N)."""
+def _factors(gain: Array, bias: Array, layers: Sequence[Array]) -> Array:
+    """Balance how far each channel reaches, (K,), against the weights that it meets, (K, N) of each layer."""
     reach = _DEVIATIONS * np.abs(gain) + np.abs(bias)
-    meets = np.abs(weights).max(axis=1)
+    meets = np.min([np.sqrt(np.square(weights).mean(axis=1)) for weights in layers], axis=0)
     factors = np.maximum(reach, _LEAST) ** _STRENGTH / np.maximum(meets, _LEAST) ** (1 - _STRENGTH)
     even: Array = np.maximum(factors / np.exp(np.log(factors).mean()), _LEAST).astype(np.float32)
     return even

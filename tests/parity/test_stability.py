@@ -78,12 +78,12 @@ def test_no_embedding_of_a_thousand_moves(fp: Make, backend: str) -> None:
     found = run_three_ways(pipe, mixed_texts())
     unit = {way: values / np.linalg.norm(values, axis=1, keepdims=True) for way, values in found.items()}
     for way in ("sorted", "shuffled"):
-        assert (unit["alone"] * unit[way]).sum(axis=1).min() >= 0.9995, way
+        assert (unit["alone"] * unit[way]).sum(axis=1).min() >= 0.99999, way
 
 
 @pytest.mark.skipif(V5, reason="the same engines next to transformers 4 have shown it")
 @pytest.mark.parametrize("backend", ENGINES)
-def test_no_label_of_a_thousand_changes_but_ties(backend: str) -> None:
+def test_no_label_of_a_thousand_changes(backend: str) -> None:
     torch.manual_seed(0)
     config = DistilBertConfig(vocab_size=30522, num_labels=3, initializer_range=0.05)  # 6 layers, 768 wide
     model = DistilBertForSequenceClassification(config).eval()
@@ -96,15 +96,6 @@ def test_no_label_of_a_thousand_changes_but_ties(backend: str) -> None:
     found = run_three_ways(pipe, mixed_texts())
     alone = found["alone"]
     assert len(set(alone.argmax(axis=1))) > 1, "a model with one answer shows nothing"
-    ranked = np.sort(alone, axis=1)
-    margin = ranked[:, -1] - ranked[:, -2]
-    for way, most in (("sorted", 5), ("shuffled", 20)):
-        changed = alone.argmax(axis=1) != found[way].argmax(axis=1)
-        drift = np.abs(alone - found[way]).max()
-        if backend == "onnxruntime":  # the same bits, but for the test's own softmax
-            assert not changed.any(), way
-            assert drift <= 1e-6, way
-        else:  # random weights leave many texts between two labels: only those may change, and few of them do
-            assert drift <= 0.03, way
-            assert (margin[changed] <= 2 * drift).all(), way
-            assert changed.sum() <= most, way
+    for way in ("sorted", "shuffled"):
+        assert not (alone.argmax(axis=1) != found[way].argmax(axis=1)).any(), way
+        assert np.abs(alone - found[way]).max() <= 1e-5, way
