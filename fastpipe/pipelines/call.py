@@ -3,19 +3,22 @@
 Batching is a prefetch. Each input goes through the task's own `preprocess`; the rows that come out run in sorted
 batches; then each row goes through the task's own `_forward` and `postprocess`, with the model's answer to exactly
 those tensors already at hand. A `_forward` that asks the model something else is answered by the model. So a task's
-code is transformers' own, and results have the shapes of single calls.
+code is transformers' own, and results have the shapes of single calls. Where its steps are simple, `shortcuts` does the
+same for many items at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
+from transformers import BatchEncoding
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import ModelOutput
 
@@ -23,7 +26,9 @@ from fastpipe.artifacts.build import examples
 from fastpipe.backends.base import TEXT_INPUTS
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import pad_values, run_batch
+from fastpipe.batching.cost import USUAL, Cost
 from fastpipe.batching.planner import Limits, Padding, split
+from fastpipe.pipelines import shortcuts
 from fastpipe.pipelines.guards import evaluating, exclusively, naming
 from fastpipe.pipelines.inputs import check, check_length
 from fastpipe.pipelines.model import as_model_output
@@ -32,6 +37,9 @@ from fastpipe.pipelines.quiet import quietly
 # How far ahead of its consumer a generator or Dataset is read, in inputs: little at first, for an early first result.
 FIRST_WINDOW = 8
 LARGEST_WINDOW = 1024
+
+
+Answer: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 
 
 class RowRunner(Protocol):
@@ -56,12 +64,16 @@ class Batching:
         per_token: Whether axis 1 of the outputs counts tokens.
         max_tokens: Tokens that the model has positions for; `None` for no limit.
         padding: What the model does with padded rows; `None` until it has been measured.
+        cost: What batches cost.
+        limits: What one batch may hold.
     """
 
     runner: RowRunner
     per_token: bool
     max_tokens: int | None
     padding: Padding | None
+    cost: Cost = USUAL
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,8 +81,15 @@ class Row:
     """One row of the model's input, on its way through a call."""
 
     owner: int
-    inputs: Any  # what `preprocess` gave for it
-    feed: dict[str, np.ndarray[Any, Any]]  # arrays (1, tokens), views of the tensors in `inputs`
+    feed: dict[str, np.ndarray[Any, Any]]  # arrays (1, tokens); empty for a row that is not of that shape
+    prepared: Any = None  # what `preprocess` gave for it; the arrays are views of its tensors
+
+    @property
+    def inputs(self) -> Any:
+        """What the task's own `_forward` takes."""
+        if self.prepared is None:
+            self.prepared = BatchEncoding({name: torch.from_numpy(values) for name, values in self.feed.items()})
+        return self.prepared
 
     @property
     def tokens(self) -> int:
@@ -102,51 +121,85 @@ class Call:
         self.postprocess = postprocess
         self.batch_size = batch_size
         self.chunks = isinstance(pipe, ChunkPipeline)
+        self.shortcut = shortcuts.find(pipe, preprocess)
 
     def one(self, item: Any) -> Any:
         """Process a single input, without the detours that only batches need."""
-        rows = self._prepare(item, None, 0)
+        rows = self.rows([item], start=None)
         if len(rows) > 1:
             return self._run(rows, [None])[0]
+        if self.shortcut and rows[0].feed and (made := self._decode(self._run_batch(rows, [None]))):
+            return made[0]
         return self._finish([self._ask(rows[0])], None)
 
     def whole(self, items: list[Any]) -> list[Any]:
         """Process a list, planned as a whole."""
         return self._run(self.rows(items), range(len(items)))
 
-    def rows(self, items: list[Any]) -> list[Row]:
-        """Take a list through the task's `preprocess`."""
-        return [row for index, item in enumerate(items) for row in self._prepare(item, index, index)]
+    def rows(self, items: list[Any], start: int | None = 0) -> list[Row]:
+        """Take a list through the task's `preprocess`.
+
+        Args:
+            items: The inputs.
+            start: Index of the first in the whole call; `None` for a single input, which has none.
+        """
+        together = self._tokenized(items, start)
+        if together is not None:
+            return together
+        return [row for owner, item in enumerate(items) for row in self._prepare(item, _index(start, owner), owner)]
 
     def lazily(self, items: Iterable[Any]) -> Iterator[Any]:
         """Process inputs window by window; an error comes after the results of all inputs before it."""
         source, start, size = iter(items), 0, self.batch_size or FIRST_WINDOW
         while True:
-            rows: list[Row] = []
             window: list[Any] = []
+            rows: list[Row] = []
             failure: BaseException | None = None
-            count = 0
-            while count < size and failure is None:
-                try:
-                    window.append(next(source))
-                    rows += self._prepare(window[-1], start + count, count)
-                    count += 1
-                except StopIteration:
-                    break
-                except Exception as error:
-                    failure = error
             try:
-                results = self._run(rows, range(start, start + count))
+                window.extend(itertools.islice(source, size))
+            except Exception as error:
+                failure = error
+            ended = len(window) < size
+            try:
+                rows = self.rows(window, start)
+            except Exception:
+                for owner, item in enumerate(window):
+                    try:
+                        rows += self._prepare(item, start + owner, owner)
+                    except Exception as error:
+                        del window[owner:]
+                        failure = error
+                        break
+            try:
+                results = self._run(rows, range(start, start + len(window)))
             except Exception:  # the inputs before the one it fails for have results all the same
-                for owner, item in enumerate(window[:count]):
+                for owner, item in enumerate(window):
                     yield self._run(self._prepare(item, start + owner, 0), [start + owner])[0]
                 raise
             yield from results
             if failure is not None:
                 raise failure
-            if count < size:
+            if ended:
                 return
-            start, size = start + count, min(2 * size, LARGEST_WINDOW)
+            start, size = start + len(window), min(2 * size, LARGEST_WINDOW)
+
+    def _tokenized(self, items: list[Any], start: int | None) -> list[Row] | None:
+        """Tokenize texts together; `None` where each must go through `preprocess`, if only to find the one at fault."""
+        if not (self.shortcut and self.shortcut.encodes and all(isinstance(item, str) for item in items)):
+            return None
+        for owner, item in enumerate(items):
+            check(item, _index(start, owner))
+        try:
+            with exclusively(self.pipe.tokenizer), quietly():
+                feeds = self.shortcut.encode(self.pipe, items, self.preprocess)
+        except Exception:
+            return None
+        if feeds is None:
+            return None
+        rows = [Row(owner=owner, feed=dict(feed)) for owner, feed in enumerate(feeds)]
+        for row in rows:
+            check_length(row.tokens, self.batching.max_tokens, _index(start, row.owner))
+        return rows
 
     def _prepare(self, item: Any, index: int | None, owner: int) -> list[Row]:
         """Take one input through the task's `preprocess`."""
@@ -163,7 +216,7 @@ class Call:
         """Find the tensors among what `preprocess` gave; a row that is not of shape (1, tokens) is never batched."""
         tensors = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
         plain = "input_ids" in tensors and all(t.ndim == 2 and t.shape[0] == 1 for t in tensors.values())
-        return Row(owner=owner, inputs=inputs, feed={n: t.numpy() for n, t in tensors.items()} if plain else {})
+        return Row(owner=owner, prepared=inputs, feed={n: t.numpy() for n, t in tensors.items()} if plain else {})
 
     def _run(self, rows: list[Row], indices: Any) -> list[Any]:
         """Run rows in batches, and give each owner's result as soon as its last row is there."""
@@ -178,14 +231,21 @@ class Call:
         results: list[Any] = [None] * len(indices)
         lengths = [rows[group[0]].tokens for group in groups]
         padding = self._padding() if len(groups) > 1 else Padding.SINGLE
-        for batch in split(lengths, padding, Limits(rows=self.batch_size)):
+        limits = replace(self.batching.limits, rows=self.batch_size)
+        for batch in split(lengths, padding, limits, self.batching.cost):
             firsts = [rows[groups[member][0]] for member in batch]
-            answers = self._run_batch(firsts, indices)
-            for member, answer in zip(batch, answers, strict=True):
+            answered: list[tuple[int, Answer | None]] = []
+            for member, answer in zip(batch, self._run_batch(firsts, indices), strict=True):
                 for twin, position in enumerate(groups[member]):
-                    owner = rows[position].owner
                     if twin and answer is not None:  # what one caller does to a result stays with that result
                         answer = {name: values.copy() for name, values in answer.items()}
+                    answered.append((position, answer))
+            if made := self._decode([answer for _, answer in answered]):
+                for (position, _), result in zip(answered, made, strict=True):
+                    results[rows[position].owner] = result
+            else:
+                for position, answer in answered:
+                    owner = rows[position].owner
                     with naming(indices[owner], {}):
                         waiting[owner][position] = self._replay(rows[position], answer)
                     if len(waiting[owner]) == owned[owner]:
@@ -194,7 +254,16 @@ class Call:
                         results[owner] = self._finish(outputs, indices[owner])
         return results
 
-    def _run_batch(self, rows: list[Row], indices: Any) -> list[dict[str, np.ndarray[Any, Any]] | None]:
+    def _decode(self, answers: list[Answer | None]) -> list[Any] | None:
+        """Make results by the shortcut; `None` where each row must go through the task's own steps."""
+        if self.shortcut is None or not all(answers):
+            return None
+        try:
+            return self.shortcut.decode(self.pipe, [answer for answer in answers if answer], self.postprocess)
+        except Exception:  # the task's own steps raise it in their own words, or know better
+            return None
+
+    def _run_batch(self, rows: list[Row], indices: Any) -> list[Answer | None]:
         """Give each row's outputs; `None` stands for a row that only the task's own `_forward` can run."""
         if not all(row.feed for row in rows):
             return [answer for row in rows for answer in (self._run_batch([row], indices) if row.feed else [None])]
@@ -212,7 +281,7 @@ class Call:
             with naming(indices[rows[0].owner], {}):
                 raise
 
-    def _replay(self, row: Row, answer: dict[str, np.ndarray[Any, Any]] | None) -> Any:
+    def _replay(self, row: Row, answer: Answer | None) -> Any:
         """Take one row through the task's `_forward`, with the model's answer at hand."""
         if answer is None:
             return self._ask(row)
@@ -245,6 +314,10 @@ class Call:
         return batching.padding
 
 
+def _index(start: int | None, offset: int) -> int | None:
+    return None if start is None else start + offset
+
+
 class Results:
     """The results of a generator or Dataset, in order, made as they are asked for."""
 
@@ -268,7 +341,7 @@ class Results:
 class StandIn:
     """Answers for the model while one thread takes a row through `_forward`."""
 
-    def __init__(self, pipe: Any, row: Row, answer: dict[str, np.ndarray[Any, Any]]) -> None:
+    def __init__(self, pipe: Any, row: Row, answer: Answer) -> None:
         self.pipe = pipe
         self._model = pipe.model
         self._row = row

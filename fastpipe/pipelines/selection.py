@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastpipe._version import __version__
 from fastpipe.artifacts import build
 from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of, digest_of_config
@@ -18,7 +20,8 @@ from fastpipe.artifacts.store import Artifact, Store
 from fastpipe.backends import registry
 from fastpipe.backends.base import Settings
 from fastpipe.batching.collate import Feed, pad_values
-from fastpipe.batching.planner import Padding
+from fastpipe.batching.cost import USUAL, Cost, measure
+from fastpipe.batching.planner import Limits, Padding, memory_limits
 from fastpipe.errors import FallbackWarning, InputTooLongError, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.options import Accuracy, Options
@@ -125,13 +128,15 @@ class Selection:
         digest = self.given.digest if recipe.calibrated and self.given else ""
         return self.store.obtain(replace(self.spec, weights_as=recipe.weights.to_dict(), calibration=digest), quantize)
 
-    def equip(self, facts: Mapping[str, Any]) -> None:
+    def equip(self, facts: Mapping[str, Any], cost: Cost = USUAL) -> None:
         """Tell the pipeline what was learnt about its model."""
         self._batching = Batching(
             runner=self.pipe.model,
             per_token=self.task.per_token,
             max_tokens=facts["max_tokens"],
             padding=Padding(facts["padding"]),
+            cost=cost,
+            limits=memory_limits(Limits(), cost, self.hardware.memory_bytes),
         )
         if not self.request.own_class:
             self.pipe._batching = self._batching
@@ -140,6 +145,27 @@ class Selection:
     def settings(self, recipe: Recipe) -> Settings:
         """Tell the engine how to load a recipe."""
         return Settings(recipe=recipe, threads=self.plan.threads, streams=self.plan.streams)
+
+    def cost(self, recipe: Recipe, facts: Mapping[str, Any]) -> Cost:
+        """Give what batches cost with a recipe on this machine: remembered, or measured with the model now loaded."""
+        limit = facts["max_tokens"]
+
+        def timed(folder: Path) -> dict[str, Any]:
+            model = self.pipe.model
+            example = build.examples(self.pipe.tokenizer, model.inputs, limit)[-1]
+
+            def feed_of(rows: int, tokens: int) -> Feed:
+                return {name: np.resize(values, (rows, tokens)) for name, values in example.items()}
+
+            batchable = Padding(facts["padding"]) is not Padding.SINGLE
+            return {"cost": measure(model.run, feed_of, max_tokens=limit, batchable=batchable).to_dict()}
+
+        question = {"cost of": asdict(recipe), "machine": self._machine()}
+        spec = replace(self.spec, weights_as=recipe.weights.to_dict(), choice=question)
+        return Cost.from_dict(self.store.obtain(spec, timed).facts["cost"])
+
+    def _machine(self) -> list[Any]:
+        return [self.hardware.cpu_model, self.hardware.isa, self.plan.threads, self.plan.streams]
 
     def _remembered(self, accuracy: Accuracy, named: str | None) -> Report:
         """Give the report of a check with the same question, on the same hardware, or check now."""
@@ -155,7 +181,7 @@ class Selection:
                 self.task.parameters,
                 code_of(self.request.pipeline_class or type(None)),
             ],
-            "hardware": [self.hardware.cpu_model, self.hardware.isa, self.plan.threads, self.plan.streams],
+            "hardware": self._machine(),
         }
 
         def check(folder: Path) -> dict[str, Any]:
