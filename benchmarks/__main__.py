@@ -1,4 +1,7 @@
-"""The runner: `python -m benchmarks W1 W4 --rounds 3 --only 'fastpipe-*,transformers-fp32' --json out.json`."""
+"""The runner: `python -m benchmarks W1 W4 --rounds 3 --only 'fastpipe-*,transformers-fp32' --json out.json`.
+
+`python -m benchmarks page out.json` makes docs/benchmarks.md of what it wrote.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import contenders, machine, report
+from benchmarks import contenders, machine, page, report
 from benchmarks.field import Bench, say
 from fastpipe.hardware import detect_hardware
 
+# Those on one model stand together: it is loaded once.
 SCENARIOS: Mapping[str, str] = {
     "W1": "benchmarks.w1_mixed_list",
     "W4": "benchmarks.w4_single_text",
     "W5": "benchmarks.w5_skew",
+    "LENGTHS": "benchmarks.lengths",
+    "W2": "benchmarks.w2_short_list",
+    "W3": "benchmarks.w3_long_list",
     "W9": "benchmarks.w9_cold_start",
     "W10": "benchmarks.w10_accuracy",
 }
@@ -30,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 when every contender that takes part was measured, else 1.
     """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments[:1] == ["page"]:
+        return page.main(arguments[1:])
     options = _parse(arguments)
     hardware = detect_hardware()
     chosen, left_out = contenders.choose(options.only)
@@ -47,7 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="fastpipe-bench-", ignore_cleanup_errors=True) as temporary:
         workspace = Path(options.workspace or temporary).resolve()
         bench = Bench(
-            workspace=workspace, contenders=chosen, hardware=hardware, rounds=options.rounds, size=options.size
+            workspace=workspace,
+            contenders=chosen,
+            hardware=hardware,
+            rounds=options.rounds,
+            size=options.size,
+            left_out=left_out,
         )
         try:
             for scenario in options.scenarios:
@@ -77,7 +92,7 @@ def _introduce(document: Mapping[str, Any], hardware: str) -> None:
     sys.stdout.flush()
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare fastpipe with its peers.")
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"any of {', '.join(SCENARIOS)}; all without")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each contender (default: 3)")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
+
 from benchmarks import data
 from benchmarks.loaders import Loaded
 
@@ -12,28 +14,61 @@ _SIDE = 2048
 _PRODUCTS = 24
 
 
+# For the texts of the last question, since a round asks what the round before did: the batches that fastpipe made of
+# them, and a tokenizer of its own, whose settings nobody else relies on.
+_prepared: dict[tuple[str, ...], tuple[list[dict[str, Any]], Any]] = {}
+
+
 def bare_batches(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
     """Time the engine alone, with fastpipe's runner, on the batches that fastpipe makes of the texts.
 
-    Tokenizing, sorting and padding are done before the clock starts, and nothing is done with the outputs.
+    Tokenizing, sorting and padding are done before the clock starts, and nothing is done with the outputs. Beside it
+    stands what the tokenizer alone takes for all texts in one `encode_batch`, which makes no arrays of them.
     """
-    from fastpipe.batching.collate import pad, pad_values
-    from fastpipe.batching.planner import Limits, split
-
-    batching = loaded.pipe._batching
-    feeds = [_feed(loaded, text) for text in texts]
-    lengths = [feed["input_ids"].shape[1] for feed in feeds]
-    values = pad_values(loaded.pipe.tokenizer)
-    batches = [pad([feeds[row] for row in rows], values) for rows in split(lengths, batching.padding, Limits())]
+    key = tuple(texts)
+    if key not in _prepared:
+        _prepared.clear()
+        _prepared[key] = _batches_of(loaded, texts), _tokenizer_of(loaded)
+    batches, tokenizer = _prepared[key]
     started = time.perf_counter()
     for batch in batches:
-        batching.runner.run(batch)
+        loaded.pipe._batching.runner.run(batch)
+    seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    tokenizer.encode_batch(texts)
     return {
-        "seconds": [time.perf_counter() - started],
+        "seconds": [seconds],
+        "encode_batch_s": time.perf_counter() - started,
         "batches": len(batches),
-        "tokens": sum(lengths),
+        "tokens": sum(int(batch["attention_mask"].sum()) for batch in batches),
         "padded_tokens": sum(batch["input_ids"].size for batch in batches),
     }
+
+
+def _batches_of(loaded: Loaded, texts: list[str]) -> list[dict[str, Any]]:
+    """Let the pipeline run the texts, and copy what its engine is given."""
+    runner, batches = loaded.pipe._batching.runner, []
+    run = runner.run
+
+    def listening(batch: Any) -> Any:
+        batches.append({name: np.array(values) for name, values in batch.items()})
+        return run(batch)
+
+    runner.run = listening
+    try:
+        loaded(texts)
+    finally:
+        del runner.run
+    return batches
+
+
+def _tokenizer_of(loaded: Loaded) -> Any:
+    """Copy the pipeline's tokenizer: it truncates, and does not pad."""
+    shared = loaded.pipe.tokenizer.backend_tokenizer
+    tokenizer = type(shared).from_str(shared.to_str())
+    tokenizer.enable_truncation(max_length=loaded.pipe.tokenizer.model_max_length)
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def bare_one_by_one(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
@@ -45,10 +80,6 @@ def bare_one_by_one(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
         run(dict(tokenizer(text, truncation=True, return_tensors="np")))
         seconds.append(time.perf_counter() - started)
     return {"seconds": seconds}
-
-
-def _feed(loaded: Loaded, text: str) -> dict[str, Any]:
-    return dict(loaded.pipe.tokenizer(text, truncation=True, return_tensors="np"))
 
 
 class Product:

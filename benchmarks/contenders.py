@@ -9,6 +9,10 @@ from importlib.util import find_spec
 from typing import Any
 
 
+class UnavailableError(RuntimeError):
+    """A library has no way to run a model here: its contender is left out, which is no failure of the run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contender:
     """One library on one engine at one precision.
@@ -22,6 +26,8 @@ class Contender:
         batch_sizes: To probe; `None` stands for the library's own choice.
         threads: Whether torch's threads are to be probed, one against all.
         runner: Whether it has fastpipe's runner, so that the bare engine can be measured inside it.
+        pipeline: Whether it is called as transformers' pipelines are, with their parameters.
+        tasks: Those that it can do; none stands for every one.
     """
 
     name: str
@@ -32,6 +38,8 @@ class Contender:
     batch_sizes: tuple[int | None, ...] = (None,)
     threads: bool = False
     runner: bool = False
+    pipeline: bool = True
+    tasks: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
         """Give the modules that are not importable here."""
@@ -69,12 +77,26 @@ def _optimum(engine: str, precision: str, *needs: str) -> Contender:
     )
 
 
+def _sentences(backend: str, precision: str, *needs: str) -> Contender:
+    return Contender(
+        name=f"sentence-transformers-{backend}-{precision}",
+        precision=precision,
+        needs=("sentence_transformers", *needs),
+        load="benchmarks.peers:sentence_transformers",
+        options={"backend": backend, "quantized": precision == "int8"},
+        batch_sizes=(32, 8, 128),
+        pipeline=False,
+        tasks=("feature-extraction",),
+    )
+
+
 TRANSFORMERS = "transformers-fp32"
 
 CONTENDERS = (
     _fastpipe("openvino", "auto", "nncf"),
     _fastpipe("openvino", "int8", "nncf"),
     _fastpipe("openvino", "fp32"),
+    _fastpipe("onnxruntime", "auto", "onnx"),
     _fastpipe("onnxruntime", "int8", "onnx"),
     _fastpipe("onnxruntime", "fp32", "onnx"),
     Contender(
@@ -89,6 +111,18 @@ CONTENDERS = (
     _optimum("onnxruntime", "fp32", "optimum.onnxruntime"),
     _optimum("openvino", "int8", "optimum.intel", "openvino", "nncf"),
     _optimum("openvino", "fp32", "optimum.intel", "openvino"),
+    _sentences("torch", "fp32"),
+    _sentences("onnx", "int8", "optimum.onnxruntime"),
+    _sentences("onnx", "fp32", "optimum.onnxruntime"),
+    _sentences("openvino", "fp32", "optimum.intel", "openvino"),
+    Contender(
+        name="ctranslate2-int8",
+        precision="int8",
+        needs=("ctranslate2",),
+        load="benchmarks.peers:ctranslate2",
+        batch_sizes=(32, 8, 128),
+        pipeline=False,
+    ),
 )
 
 

@@ -10,6 +10,7 @@ import os
 import random
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,37 @@ from typing import Any
 WEIGHTS = "random (seeded), vocabulary real (BERT uncased WordPiece)"
 _SEED = 20240229
 
-# Both are the defaults of their transformers config classes, which are the sizes of the published base models.
-MODELS: Mapping[str, str] = {"distilbert-base": "DistilBert", "bert-base": "Bert"}
+_ENTITIES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that scenarios run on.
+
+    Attributes:
+        task: What its pipelines are made for.
+        family: How the names of its classes in transformers begin; empty for a model that a package ships.
+        head: How the name of its model class ends.
+        labels: Of the head; none for transformers' own two.
+        weights: What the tables say of its weights.
+    """
+
+    task: str
+    family: str = ""
+    head: str = ""
+    labels: tuple[str, ...] = ()
+    weights: str = WEIGHTS
+
+
+# Random ones have the defaults of their transformers config classes: the sizes of the published base models.
+MODELS: Mapping[str, Model] = {
+    "distilbert-base": Model(task="text-classification", family="DistilBert", head="ForSequenceClassification"),
+    "bert-base": Model(task="text-classification", family="Bert", head="ForSequenceClassification"),
+    "bert-base-entities": Model(
+        task="token-classification", family="Bert", head="ForTokenClassification", labels=_ENTITIES
+    ),
+    "all-MiniLM-L6-v2": Model(task="feature-extraction", weights="real (all-MiniLM-L6-v2)"),
+}
 
 # The mixed list: word counts are lognormal, as in the texts people classify, with a tail of long ones.
 _MEDIAN_WORDS, _SIGMA, _FEWEST, _MOST = 25, 0.9, 2, 380
@@ -42,7 +72,7 @@ def model_folder(workspace: str | os.PathLike[str], name: str) -> Path:
 
 
 def save_model(workspace: str, name: str) -> str:
-    """Save a text classifier with random weights, unless it is there already.
+    """Save a model with random weights, unless it is there already; one that a package ships stays where it is.
 
     Args:
         workspace: Folder for everything that a run makes.
@@ -51,20 +81,21 @@ def save_model(workspace: str, name: str) -> str:
     Returns:
         The model's folder.
     """
-    folder = model_folder(workspace, name)
+    made = MODELS[name]
+    folder = model_folder(workspace, name) if made.family else vocabulary_folder()
     if folder.is_dir():
         return str(folder)
     import torch
     import transformers
 
-    family = MODELS[name]
     torch.manual_seed(_SEED)
-    config = getattr(transformers, f"{family}Config")()
-    model = getattr(transformers, f"{family}ForSequenceClassification")(config).eval()
+    labels = {"id2label": dict(enumerate(made.labels))} if made.labels else {}
+    config = getattr(transformers, f"{made.family}Config")(**labels)
+    model = getattr(transformers, made.family + made.head)(config).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         vocabulary_folder(), model_max_length=config.max_position_embeddings
     )
-    if family == "DistilBert":
+    if made.family == "DistilBert":
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # so that it is saved
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -106,6 +137,17 @@ def exact_texts(count: int, tokens: int) -> list[str]:
     words, _ = _pieces()
     chance = random.Random(_SEED + tokens)
     return [" ".join(chance.choices(words, k=tokens - 2)) for _ in range(count)]
+
+
+@cache
+def ranged_texts(count: int, fewest: int, most: int) -> list[str]:
+    """Make different texts of `fewest` to `most` tokens, each number as likely, the two special ones included."""
+    words, _ = _pieces()
+    chance = random.Random(_SEED + most)
+    texts: dict[str, None] = {}
+    while len(texts) < count:  # of two equal texts the second would cost next to nothing
+        texts[" ".join(chance.choices(words, k=chance.randint(fewest, most) - 2))] = None
+    return list(texts)
 
 
 def every(texts: list[str], count: int) -> list[str]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import Contender
+from benchmarks import data
+from benchmarks.contenders import Contender, UnavailableError
 from benchmarks.worker import Worker, WorkerError
 from fastpipe.hardware import Hardware
 
@@ -68,6 +69,7 @@ class Bench:
         rounds: How often each measurement is taken.
         size: Share of the scenarios' full amount of work.
         failures: Reason by name, for contenders that could not be loaded or run.
+        left_out: Reason by name, for those that do not take part.
     """
 
     workspace: Path
@@ -76,19 +78,28 @@ class Bench:
     rounds: int = 3
     size: float = 1.0
     failures: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     _loaded: dict[tuple[str, str], Entrant] = field(default_factory=dict)
+    _given_up: set[tuple[str, str]] = field(default_factory=set)  # model and contender, for those that do not load
 
     def scaled(self, amount: int, least: int = 1) -> int:
         """Scale an amount of work to the size of this run."""
         return max(least, round(amount * self.size))
 
     def entrants(self, model: str) -> list[Entrant]:
-        """Load all contenders with a model, each in its process, or give them as they are since an earlier scenario."""
+        """Load all contenders for a model's task with it, each in its process.
+
+        Those that an earlier scenario loaded with the same model are given as they are.
+        """
+        if any(name != model for name, _ in self._loaded):
+            self.close()  # the memory is not enough for every model in every process
+        task = data.MODELS[model].task
         for contender in self.contenders:
-            if (model, contender.name) not in self._loaded and contender.name not in self.failures:
+            tried = (model, contender.name) in {*self._loaded, *self._given_up}
+            if not tried and (not contender.tasks or task in contender.tasks):
                 say(f"loading {contender.name}, {model}")
                 self._load(contender, model)
-        return [entrant for (name, _), entrant in self._loaded.items() if name == model]
+        return list(self._loaded.values())
 
     def start(self, name: str, load: str, **arguments: Any) -> tuple[Worker, dict[str, Any]]:
         """Start a worker and let it load something."""
@@ -102,8 +113,13 @@ class Bench:
     def _load(self, contender: Contender, model: str) -> None:
         try:
             worker, facts = self.start(contender.name, contender.load, model=model, **contender.options)
+        except UnavailableError as error:
+            self.left_out[f"{contender.name}, {model}"] = str(error)
+            self._given_up.add((model, contender.name))
+            return
         except WorkerError as error:
             self.failures[contender.name] = str(error)
+            self._given_up.add((model, contender.name))
             return
         self._loaded[model, contender.name] = Entrant(contender=contender, worker=worker, detail=facts["detail"])
 

@@ -26,6 +26,8 @@ _LIBRARIES = (
     "optimum",
     "optimum-intel",
     "optimum-onnx",
+    "sentence-transformers",
+    "ctranslate2",
 )
 
 

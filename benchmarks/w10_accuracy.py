@@ -112,7 +112,8 @@ class Embedded:
             from sklearn.linear_model import LogisticRegression
 
             self._classifier = LogisticRegression(max_iter=1000).fit(self.train, self.labels)
-        return self._classifier.predict(test) == self.truth
+        answers: np.ndarray = self._classifier.predict(test) == self.truth
+        return answers
 
 
 def run(bench: Bench) -> Result:

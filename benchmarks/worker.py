@@ -1,7 +1,7 @@
 """A process of its own for one contender: it loads it, and then answers one question a line.
 
-    parent -> worker   {"call": "benchmarks.w1_mixed_list:run_list", "arguments": {"count": 1000}}
-    worker -> parent   {"answer": {"seconds": 9.8}}   or   {"error": "Traceback ..."}
+    parent -> worker   {"call": "benchmarks.jobs:as_list", "arguments": {"texts": ["..."], "setting": {}}}
+    worker -> parent   {"answer": {"seconds": [9.8]}}   or   {"error": "Traceback ..."}   or   {"unavailable": "..."}
 
 The first question loads the contender; every later function gets what it returned as its first argument.
 """
@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks.contenders import UnavailableError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +58,7 @@ class Worker:
 
         Raises:
             WorkerError: The function raised, or the process ended.
+            UnavailableError: The function raised it.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -68,6 +71,8 @@ class Worker:
         if not line:
             raise WorkerError(f"the process ended; its log says: {self.log.read_text('utf-8', 'replace')[-2000:]}")
         reply = json.loads(line)
+        if "unavailable" in reply:
+            raise UnavailableError(reply["unavailable"])
         if "error" in reply:
             raise WorkerError(reply["error"])
         return reply["answer"]
@@ -104,6 +109,8 @@ def main() -> None:
                 loaded.append(answer)
                 answer = answer.facts()
             reply = {"answer": answer}
+        except UnavailableError as error:
+            reply = {"unavailable": str(error)}
         except Exception:
             reply = {"error": traceback.format_exc()}
         answers.write(json.dumps(reply) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 import torch
 import transformers
 
-from benchmarks import contenders, data, field, machine, report
+from benchmarks import contenders, data, field, lists, loaders, machine, overhead, page, peers, report
 from benchmarks.worker import Worker, WorkerError
 from fastpipe.hardware import Hardware
 from tests.conftest import V5
@@ -32,16 +33,16 @@ def bert(**changes: Any) -> transformers.BertConfig:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """All scenarios on tiny models, which the runner finds in its workspace: the document, and what was printed."""
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with tiny models in place of those that the runner would make."""
     workspace = tmp_path_factory.mktemp("bench")
     small = transformers.DistilBertConfig(dim=64, n_layers=2, n_heads=2, hidden_dim=128)
+    entities = bert(id2label=dict(enumerate(data.MODELS["bert-base-entities"].labels)))
+    berts = ["input_ids", "token_type_ids", "attention_mask"]
     models = {
         "distilbert-base": (transformers.DistilBertForSequenceClassification(small), ["input_ids", "attention_mask"]),
-        "bert-base": (
-            transformers.BertForSequenceClassification(bert()),
-            ["input_ids", "token_type_ids", "attention_mask"],
-        ),
+        "bert-base": (transformers.BertForSequenceClassification(bert()), berts),
+        "bert-base-entities": (transformers.BertForTokenClassification(entities), berts),
     }
     for name, (model, inputs) in models.items():
         tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -49,12 +50,29 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
         )
         model.save_pretrained(data.model_folder(workspace, name))
         tokenizer.save_pretrained(data.model_folder(workspace, name))
-    out = workspace / "out.json"
-    command = [sys.executable, "-m", "benchmarks", "W1", "W4", "W5", "W9", "--size", "0.02", "--rounds", "1"]
-    command += ["--only", f"{OURS},transformers-fp32,{OPTIMUM}", "--workspace", str(workspace), "--json", str(out)]
+    return workspace
+
+
+def measured(workspace: Path, scenarios: list[str], only: str, size: str) -> tuple[dict[str, Any], str]:
+    """The document of a run of one round, and what was printed."""
+    out = workspace / f"{'-'.join(scenarios)}.json"
+    command = [sys.executable, "-m", "benchmarks", *scenarios, "--size", size, "--rounds", "1", "--only", only]
+    command += ["--workspace", str(workspace), "--json", str(out)]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(out.read_text("utf-8")), done.stdout
+
+
+@pytest.fixture(scope="module")
+def run(workspace: Path) -> tuple[dict[str, Any], str]:
+    """The scenarios in which contenders are compared."""
+    return measured(workspace, ["W1", "W4", "W5", "W9"], f"{OURS},transformers-fp32,{OPTIMUM}", "0.02")
+
+
+@pytest.fixture(scope="module")
+def alone(workspace: Path) -> tuple[dict[str, Any], str]:
+    """The other scenarios, with one contender."""
+    return measured(workspace, ["W2", "W3", "lengths"], OURS, "0.01")
 
 
 def lanes(run: tuple[dict[str, Any], str], scenario: str) -> dict[str, Any]:
@@ -74,7 +92,7 @@ class TestRun:
 
     def test_every_table_says_that_weights_are_random(self, run):
         tables = sum(len(result["tables"]) for result in run[0]["results"])
-        assert run[1].count("Weights: random") == tables == 6
+        assert run[1].count("Weights: random") == tables == 7
 
     def test_the_document_says_what_it_was_measured_on(self, run):
         found = run[0]["machine"]
@@ -109,6 +127,13 @@ class TestRun:
         assert difference["transformers-fp32"] == "0"
         assert 0 < float(difference[OURS]) < 0.2
 
+    def test_w1_tells_where_the_time_goes(self, run):
+        (sample,) = lanes(run, "W1")[f"{OURS}, clocked"]["samples"]
+        assert sample["missing"] == [] or set(sample["parts"]) >= {"engine", "the rest"}
+        assert sum(sample["parts"].values()) == pytest.approx(sample["seconds"][0])
+        assert sample["parts"]["engine"] > 0
+        assert run[0]["results"][0]["tables"][1]["columns"][2:] == list(overhead.PARTS)
+
     def test_w4_measures_three_lengths_beside_the_bare_engine(self, run):
         tables = run[0]["results"][1]["tables"]
         assert [f"of {tokens} tokens" in table["title"] for tokens, table in zip((8, 64, 512), tables, strict=True)]
@@ -130,6 +155,56 @@ class TestRun:
             assert all(sample["peak_rss_bytes"] > 50 * 2**20 for sample in lane["samples"])
 
 
+@pytest.mark.slow
+class TestAlone:
+    def test_w2_has_lists_and_tensors_beside_tokenizer_and_engine(self, alone):
+        found = lanes(alone, "W2")
+        assert set(found) == {OURS, f"{OURS}, tensors", f"bare {OURS}", "int8 product", f"{OURS}, clocked"}
+        (bare,) = found[f"bare {OURS}"]["samples"]
+        assert 50 * 3 <= bare["tokens"] <= 50 * 15
+        table = alone[0]["results"][0]["tables"][0]
+        (own,) = found[OURS]["samples"]
+        row = next(row for row in table["rows"] if row[0] == OURS)
+        ratio = own["seconds"][0] / (bare["seconds"][0] + bare["encode_batch_s"])
+        assert float(row[table["columns"].index("x encode + bare")]) == pytest.approx(ratio, abs=0.006)
+        assert alone[1].count("Weights: real (all-MiniLM-L6-v2)") == 2
+        assert any("token vectors" in note for note in table["notes"])
+
+    def test_w3_labels_the_tokens_of_long_texts(self, alone):
+        found = lanes(alone, "W3")
+        assert set(found) == {OURS, f"bare {OURS}", "int8 product"}
+        (bare,) = found[f"bare {OURS}"]["samples"]
+        assert 4 * 256 <= bare["tokens"] <= 4 * 512
+
+    def test_lengths_go_into_the_plot(self, alone):
+        texts = alone[0]["results"][2]["facts"]["texts"]
+        assert list(texts) == ["8", "32", "64", "128", "256", "512"]
+        rates = page.throughput([alone[0]])
+        assert list(rates) == [OURS]
+        (sample,) = lanes(alone, "LENGTHS")[f"{OURS}, 64 tokens"]["samples"]
+        assert rates[OURS][64] == pytest.approx(texts["64"] / sample["seconds"][0])
+
+    def test_the_page_has_every_table_and_what_it_was_measured_on(self, run, alone, tmp_path):
+        files = [tmp_path / "one.json", tmp_path / "two.json"]
+        for file, (document, _) in zip(files, (run, alone), strict=True):
+            report.write(file, document)
+        out = tmp_path / "benchmarks.md"
+        assert page.main([*map(str, files), "--out", str(out)]) == 0
+        written = out.read_text("utf-8")
+        for scenario in ("W1", "W2", "W3", "W4", "W5", "W9", "lengths"):
+            assert f"## {scenario}\n" in written
+        for document, _ in (run, alone):
+            assert document["machine"]["cpu"] in written
+            assert document["machine"]["versions"]["openvino"] in written
+            for result in document["results"]:
+                for table in result["tables"]:
+                    assert all(f"| {row[0]} |" in written for row in table["rows"])
+        assert "At 0.01 of the full amount of work: not to be quoted." in written
+        assert "| W2 | all-MiniLM-L6-v2 | real (all-MiniLM-L6-v2) |" in written
+        drawn = out.with_suffix(".svg")
+        assert drawn.is_file() == ("(benchmarks.svg)" in written)
+
+
 @pytest.mark.parametrize(("wrong", "named"), [("W77", "W77"), ("--only=nobody", "nobody"), ("--rounds=0", "rounds")])
 def test_a_wrong_argument_is_named(wrong: str, named: str, capsys: pytest.CaptureFixture[str]):
     from benchmarks.__main__ import main
@@ -149,6 +224,16 @@ def test_texts_are_what_the_scenarios_say():
     for tokens in (8, 64, 500):
         assert {len(ids) for ids in tokenizer(data.exact_texts(5, tokens))["input_ids"]} == {tokens}
         assert len(set(data.exact_texts(5, tokens))) == 5
+
+
+def test_short_and_long_texts_have_the_tokens_that_the_scenarios_say():
+    tokenizer = transformers.AutoTokenizer.from_pretrained(data.vocabulary_folder())
+    for count, fewest, most in ((1000, 3, 15), (20, 256, 512)):
+        texts = data.ranged_texts(count, fewest, most)
+        lengths = {len(ids) for ids in tokenizer(texts)["input_ids"]}
+        assert fewest <= min(lengths) <= max(lengths) <= most
+        assert len(set(texts)) == count
+        assert len(lengths) >= 13
 
 
 def test_operations_are_those_that_torch_counts():
@@ -186,11 +271,27 @@ def test_a_contender_that_fails_is_reported_and_the_others_go_on(tmp_path: Path)
         raise WorkerError("out of order")
 
     good = field.Lane(name="good", ask=lambda: {"seconds": [1.0]})
-    assert bench.entrants("any") == []
+    assert bench.entrants("distilbert-base") == []
     assert bench.race([field.Lane(name="bad", ask=fail), good]) == [good]
     assert "no_such_loader" in bench.failures["broken"]
     assert bench.failures["bad"] == "out of order"
     assert len(good.samples) == 3
+
+
+def test_what_a_library_cannot_run_is_left_out_and_no_failure(tmp_path: Path):
+    load = f"{__name__}:unavailable"
+    without = contenders.Contender(name="without", precision="int8", needs=(), load=load)
+    other_task = contenders.Contender(
+        name="other", precision="int8", needs=(), load="no:such", tasks=("feature-extraction",)
+    )
+    bench = field.Bench(workspace=tmp_path, contenders=[without, other_task], hardware=HARDWARE)
+    assert bench.entrants("distilbert-base") == bench.entrants("distilbert-base") == []
+    assert bench.left_out == {"without, distilbert-base": "no way"}
+    assert bench.failures == {}
+
+
+def unavailable(workspace: str, model: str) -> None:
+    raise contenders.UnavailableError("no way")
 
 
 def test_a_worker_that_dies_says_so(tmp_path: Path):
@@ -200,6 +301,54 @@ def test_a_worker_that_dies_says_so(tmp_path: Path):
             worker.ask("os:abort")
     finally:
         worker.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["distilbert-base", "bert-base-entities", "all-MiniLM-L6-v2"])
+def test_ctranslate2_gives_the_answers_of_transformers(model: str, workspace: Path):
+    pytest.importorskip("ctranslate2")
+    texts = ["a short text", "a text that is a good deal longer than the other one"]
+    try:
+        loaded = peers.ctranslate2(str(workspace), model)
+    except contenders.UnavailableError as error:
+        pytest.skip(str(error))
+    wanted = loaders.transformers(str(workspace), model)
+    likeness = lists.LIKENESS[data.MODELS[model].task]
+    module, _, name = likeness.job.partition(":")
+    job = getattr(importlib.import_module(module), name)
+    assert loaded(texts[0]) is not None
+    compared = likeness.compare(job(loaded, texts, {"batch_size": 2}), job(wanted, texts, {}))
+    low, high = {"distilbert-base": (0, 0.01), "bert-base-entities": (80, 100), "all-MiniLM-L6-v2": (0.95, 1.01)}[model]
+    assert low <= float(compared.removesuffix(" %")) <= high
+
+
+def test_clocks_count_no_second_twice_and_are_taken_away():
+    class Pipe:
+        def outer(self):
+            return self.inner() + 1
+
+        def inner(self):
+            return 1
+
+        def __call__(self, texts, **parameters):
+            return self.outer()
+
+    pipe = Pipe()
+    loaded = loaders.Loaded(pipe=pipe, config=None, task="text-classification")
+    hooks = [
+        overhead.Hook(part="outer", owner="pipe", name="outer"),
+        overhead.Hook(part="inner", owner="pipe", name="inner"),
+        overhead.Hook(part="gone", owner="fastpipe.batching.planner", name="no_such_function"),
+        overhead.Hook(part="idle", owner="fastpipe.batching.planner", name="split"),
+    ]
+    found = overhead.measure(loaded, ["any"], hooks)
+    assert sum(found["parts"].values()) == pytest.approx(found["seconds"][0])
+    assert all(seconds >= 0 for seconds in found["parts"].values())
+    assert found["calls"] == {"outer": 1, "inner": 1}
+    assert vars(pipe) == {}
+    gone, idle = found["missing"][0], found["missing"][-1]
+    assert "fastpipe.batching.planner.no_such_function" in gone
+    assert idle == "idle (no call)"
 
 
 def test_lanes_take_turns(tmp_path: Path):

@@ -63,7 +63,7 @@ _AUTO = "int8-static int8-token int8-g128 int8"
     ("backend", "hardware", "every", "automatic"),
     [
         ("openvino", ZEN4, f"{_INT8} bf16 fp32", f"{_AUTO} bf16 fp32"),
-        ("openvino", AMX, f"{_INT8} bf16 fp32", f"{_AUTO} bf16 fp32"),
+        ("openvino", AMX, f"{_INT8} bf16 fp32", "int8-static bf16 fp32"),
         ("openvino", HASWELL, f"{_INT8} fp32", f"{_AUTO} fp32"),
         ("openvino", CASCADE_LAKE, f"{_INT8} fp32", f"{_AUTO} fp32"),
         ("openvino", GRAVITON, f"{_INT8} bf16 fp16 fp32", f"{_AUTO} bf16 fp16 fp32"),
