@@ -154,7 +154,7 @@ def _on_engine(
     artifact = selection.artifact(recipe)
     asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
     model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
-    selection.equip(artifact.facts, selection.cost(recipe, artifact.facts))
+    selection.equip(artifact.facts, *selection.speed(recipe, artifact.facts))
     pipe.report = report
     return pipe, plan.decided(chosen, recipe.name, report.reason)
 

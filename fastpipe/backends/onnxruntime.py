@@ -51,13 +51,13 @@ class ONNXRuntimeBackend:
 
 
 class ONNXRuntimeRunner:
-    """One inference session, which is safe to run from many threads."""
+    """One inference session, which is safe to run from many threads: a stream is one of them."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = settings.threads
+        options.intra_op_num_threads = max(1, settings.threads // settings.streams)
         options.log_severity_level = 4  # a failing call raises; the same message on stderr would be told twice
         self._session = onnxruntime.InferenceSession(
             str(folder / GRAPH), options, providers=["CPUExecutionProvider"], disabled_optimizers=_HARMFUL

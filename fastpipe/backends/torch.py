@@ -63,6 +63,9 @@ class TorchRunner:
         names = self.outputs or (next(iter(outputs)),)
         return {name: _to_numpy(outputs[name]) for name in names}
 
+    def beside(self, streams: int) -> None:
+        """Have no streams: torch's threads belong to the whole process."""
+
 
 def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     values: np.ndarray[Any, Any] = tensor.float().cpu().numpy()

@@ -60,16 +60,16 @@ _TOKEN_S, _CALL_TOKENS, _ATTENTION, _LONG = 20e-6, 64.0, 0.4, 512
 USUAL = Cost(call_s=_CALL_TOKENS * _TOKEN_S, token_s=_TOKEN_S, pair_s=_ATTENTION / _LONG * _TOKEN_S)
 
 # What a fit chooses among: tokens that a call is worth, and what attention adds at 512 tokens. A busy machine can time
-# a batch at anything: the usual ratios count as much as a few timings, each trusted to some 15 %.
+# a batch at anything: the usual ratios count as much as a few timings, each trusted to some 30 %.
 _CALLS = np.geomspace(_CALL_TOKENS / 8, _CALL_TOKENS * 8, 49)
 _ATTENTIONS = np.linspace(0.0, 2.0, 41)
-_SURPRISE = 0.15**2 * (np.log(_CALLS / _CALL_TOKENS)[:, None] ** 2 + (_ATTENTIONS / _ATTENTION - 1) ** 2) / 4
+_SURPRISE = 0.3**2 * (np.log(_CALLS / _CALL_TOKENS)[:, None] ** 2 + (_ATTENTIONS / _ATTENTION - 1) ** 2) / 4
 
 # Rows and tokens of the batches to time, those that tell the most first: the first two separate a call from its tokens,
 # and then some with as many tokens in rows of other lengths separate tokens from pairs.
 SHAPES = ((1, 8), (1, 32), (8, 16), (1, 256), (16, 32), (2, 256), (64, 16), (1, 512))
 
-_TIMED = 2  # the faster one counts: whatever disturbs a run can only make it slower
+_TIMED = 3  # the faster one counts: whatever disturbs a run can only make it slower
 
 
 def fit(timings: Sequence[tuple[int, int, float]]) -> Cost:

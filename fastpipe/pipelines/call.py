@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -28,6 +28,7 @@ from fastpipe.batching import neutrality
 from fastpipe.batching.collate import pad_values, run_batch
 from fastpipe.batching.cost import USUAL, Cost
 from fastpipe.batching.planner import Limits, Padding, split
+from fastpipe.batching.streams import ENOUGH, PADDED_TOKENS, in_order
 from fastpipe.pipelines import shortcuts
 from fastpipe.pipelines.guards import evaluating, exclusively, naming
 from fastpipe.pipelines.inputs import check, check_length
@@ -40,6 +41,7 @@ LARGEST_WINDOW = 1024
 
 
 Answer: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
+Run: TypeAlias = "Callable[[Mapping[str, np.ndarray[Any, Any]]], Answer]"
 
 
 class RowRunner(Protocol):
@@ -54,6 +56,10 @@ class RowRunner(Protocol):
         """Run one batch."""
         ...
 
+    def beside(self, streams: int) -> Run | None:
+        """Give what runs a batch while others run; asked for where `Batching.streams` is more than one."""
+        ...
+
 
 @dataclass(kw_only=True)
 class Batching:
@@ -66,6 +72,7 @@ class Batching:
         padding: What the model does with padded rows; `None` until it has been measured.
         cost: What batches cost.
         limits: What one batch may hold.
+        streams: Batches of a list that run at once.
     """
 
     runner: RowRunner
@@ -74,6 +81,7 @@ class Batching:
     padding: Padding | None
     cost: Cost = USUAL
     limits: Limits = field(default_factory=Limits)
+    streams: int = 1
 
 
 @dataclass(kw_only=True, eq=False)
@@ -128,7 +136,11 @@ class Call:
         rows = self.rows([item], start=None)
         if len(rows) > 1:
             return self._run(rows, [None])[0]
-        if self.shortcut and rows[0].feed and (made := self._decode(self._run_batch(rows, [None]))):
+        if (
+            self.shortcut
+            and rows[0].feed
+            and (made := self._decode(self._run_batch(rows, [None], self.batching.runner.run)))
+        ):
             return made[0]
         return self._finish([self._ask(rows[0])], None)
 
@@ -231,11 +243,14 @@ class Call:
         results: list[Any] = [None] * len(indices)
         lengths = [rows[group[0]].tokens for group in groups]
         padding = self._padding() if len(groups) > 1 else Padding.SINGLE
-        limits = replace(self.batching.limits, rows=self.batch_size)
-        for batch in split(lengths, padding, limits, self.batching.cost):
-            firsts = [rows[groups[member][0]] for member in batch]
+        batches, run, streams = self._planned(lengths, padding)
+
+        def answer_to(batch: list[int]) -> list[Answer | None]:
+            return self._run_batch([rows[groups[member][0]] for member in batch], indices, run)
+
+        for batch, answers in zip(batches, in_order(answer_to, batches, streams), strict=True):
             answered: list[tuple[int, Answer | None]] = []
-            for member, answer in zip(batch, self._run_batch(firsts, indices), strict=True):
+            for member, answer in zip(batch, answers, strict=True):
                 for twin, position in enumerate(groups[member]):
                     if twin and answer is not None:  # what one caller does to a result stays with that result
                         answer = {name: values.copy() for name, values in answer.items()}
@@ -254,6 +269,17 @@ class Call:
                         results[owner] = self._finish(outputs, indices[owner])
         return results
 
+    def _planned(self, lengths: list[int], padding: Padding) -> tuple[list[list[int]], Run, int]:
+        """Split rows into batches; say what runs one, and how many run at once."""
+        limits, streams = replace(self.batching.limits, rows=self.batch_size), self.batching.streams
+        if streams > 1 and len(lengths) > streams:
+            narrow = replace(limits, padded_tokens=min(PADDED_TOKENS, limits.padded_tokens))
+            batches = split(lengths, padding, narrow, self.batching.cost)
+            beside = self.batching.runner.beside(streams) if len(batches) >= ENOUGH * streams else None
+            if beside is not None:
+                return batches, beside, streams
+        return split(lengths, padding, limits, self.batching.cost), self.batching.runner.run, 1
+
     def _decode(self, answers: list[Answer | None]) -> list[Any] | None:
         """Make results by the shortcut; `None` where each row must go through the task's own steps."""
         if self.shortcut is None or not all(answers):
@@ -263,21 +289,17 @@ class Call:
         except Exception:  # the task's own steps raise it in their own words, or know better
             return None
 
-    def _run_batch(self, rows: list[Row], indices: Any) -> list[Answer | None]:
+    def _run_batch(self, rows: list[Row], indices: Any, run: Run) -> list[Answer | None]:
         """Give each row's outputs; `None` stands for a row that only the task's own `_forward` can run."""
         if not all(row.feed for row in rows):
-            return [answer for row in rows for answer in (self._run_batch([row], indices) if row.feed else [None])]
+            return [answer for row in rows for answer in (self._run_batch([row], indices, run) if row.feed else [None])]
         values = pad_values(self.pipe.tokenizer)
         try:
             with evaluating(self.pipe.model):
-                return list(
-                    run_batch(
-                        self.batching.runner.run, [r.feed for r in rows], values, per_token=self.batching.per_token
-                    )
-                )
+                return list(run_batch(run, [r.feed for r in rows], values, per_token=self.batching.per_token))
         except Exception:
             if len(rows) > 1:  # find the row it fails for
-                return [answer for row in rows for answer in self._run_batch([row], indices)]
+                return [answer for row in rows for answer in self._run_batch([row], indices, run)]
             with naming(indices[rows[0].owner], {}):
                 raise
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,8 @@ from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
 from fastpipe.pipelines.request import Request
 
 # Runners that a fork copied: their threads are not in this process, and to end them would wait for those for ever.
-_left_to_parents: list[Runner | None] = []
+_left_to_parents: list[dict[Settings, Runner]] = []
+_FIRST_PROCESS = os.getpid()
 
 
 class EngineModel:
@@ -43,6 +45,7 @@ class EngineModel:
         self.device = torch.device("cpu")
         self.dtype = torch.float32
         self._request = request
+        self._runners: dict[Settings, Runner] = {}
         self._loaded_by = -1
 
     def load(self, folder: Path, backend: str, settings: Settings, outputs: Sequence[str], dtype: torch.dtype) -> None:
@@ -62,17 +65,37 @@ class EngineModel:
         self.outputs = tuple(outputs)
         self._live()
 
-    def _live(self) -> Runner:
-        """Give this process's runner, loading it when there is none."""
+    def _live(self, settings: Settings | None = None) -> Runner:
+        """Give one of this process's runners, loading it when it is not there."""
+        settings = settings or self._settings
         if self._loaded_by != os.getpid():
+            _left_to_parents.append(self._runners)
+            self._runners, self._loaded_by = {}, os.getpid()
+        if settings not in self._runners:
             if not self._folder.is_dir():
                 raise ArtifactError(
                     f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
                 )
-            _left_to_parents.append(self.__dict__.get("_runner"))
-            self._runner: Runner = registry.load(self._backend).load(self._folder, self._settings)
-            self._loaded_by = os.getpid()
-        return self._runner
+            self._runners[settings] = registry.load(self._backend).load(self._folder, settings)
+        return self._runners[settings]
+
+    def beside(self, streams: int) -> Callable[[Batch], Outputs] | None:
+        """Give what runs a batch while others run on the other streams; it is loaded when first asked for.
+
+        Args:
+            streams: How many run at once.
+
+        Returns:
+            Like `run`; `None` in a forked process, where an engine has no threads for streams.
+        """
+        if os.getpid() != _FIRST_PROCESS:
+            return None
+        runner = self._live(replace(self._settings, streams=streams))
+        return lambda batch: self._wanted(runner.run(batch))
+
+    def unload_streams(self) -> None:
+        """Free what `beside` has loaded; it is loaded again when it is asked for."""
+        self._runners = {self._settings: self._live()}
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -96,7 +119,9 @@ class EngineModel:
 
     def run(self, batch: Batch) -> Outputs:
         """See `fastpipe.backends.base.Runner`."""
-        outputs = self._live().run(batch)
+        return self._wanted(self._live().run(batch))
+
+    def _wanted(self, outputs: Outputs) -> Outputs:
         return {name: outputs[name] for name in self.outputs}
 
     def forward(
@@ -170,7 +195,7 @@ class EngineModel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_runner"} | {"_loaded_by": -1}
+        return {**self.__dict__, "_runners": {}, "_loaded_by": -1}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

@@ -22,6 +22,7 @@ from fastpipe.backends.base import Settings
 from fastpipe.batching.collate import Feed, pad_values
 from fastpipe.batching.cost import USUAL, Cost, measure
 from fastpipe.batching.planner import Limits, Padding, memory_limits
+from fastpipe.batching.streams import candidates, faster
 from fastpipe.errors import FallbackWarning, InputTooLongError, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.options import Accuracy, Options
@@ -128,7 +129,7 @@ class Selection:
         digest = self.given.digest if recipe.calibrated and self.given else ""
         return self.store.obtain(replace(self.spec, weights_as=recipe.weights.to_dict(), calibration=digest), quantize)
 
-    def equip(self, facts: Mapping[str, Any], cost: Cost = USUAL) -> None:
+    def equip(self, facts: Mapping[str, Any], cost: Cost = USUAL, streams: int = 1) -> None:
         """Tell the pipeline what was learnt about its model."""
         self._batching = Batching(
             runner=self.pipe.model,
@@ -137,6 +138,7 @@ class Selection:
             padding=Padding(facts["padding"]),
             cost=cost,
             limits=memory_limits(Limits(), cost, self.hardware.memory_bytes),
+            streams=streams,
         )
         if not self.request.own_class:
             self.pipe._batching = self._batching
@@ -146,23 +148,32 @@ class Selection:
         """Tell the engine how to load a recipe."""
         return Settings(recipe=recipe, threads=self.plan.threads, streams=self.plan.streams)
 
-    def cost(self, recipe: Recipe, facts: Mapping[str, Any]) -> Cost:
-        """Give what batches cost with a recipe on this machine: remembered, or measured with the model now loaded."""
-        limit = facts["max_tokens"]
+    def speed(self, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[Cost, int]:
+        """Tell what batches cost with a recipe on this machine, and how many at once are fastest.
+
+        Remembered, or measured with the model now loaded.
+        """
+        limit, batchable = facts["max_tokens"], Padding(facts["padding"]) is not Padding.SINGLE
 
         def timed(folder: Path) -> dict[str, Any]:
             model = self.pipe.model
             example = build.examples(self.pipe.tokenizer, model.inputs, limit)[-1]
 
             def feed_of(rows: int, tokens: int) -> Feed:
-                return {name: np.resize(values, (rows, tokens)) for name, values in example.items()}
+                shape = (rows if batchable else 1, min(tokens, limit or tokens))
+                return {name: np.resize(values, shape) for name, values in example.items()}
 
-            batchable = Padding(facts["padding"]) is not Padding.SINGLE
-            return {"cost": measure(model.run, feed_of, max_tokens=limit, batchable=batchable).to_dict()}
+            cost = measure(model.run, feed_of, max_tokens=limit, batchable=batchable)
+            gains = {1: 1.0}
+            for streams in candidates(self.plan.threads):
+                if beside := model.beside(streams):
+                    gains[streams] = faster(model.run, beside, feed_of, cost, streams)
+            model.unload_streams()
+            return {"cost": cost.to_dict(), "streams": max(gains, key=lambda streams: gains[streams])}
 
-        question = {"cost of": asdict(recipe), "machine": self._machine()}
-        spec = replace(self.spec, weights_as=recipe.weights.to_dict(), choice=question)
-        return Cost.from_dict(self.store.obtain(spec, timed).facts["cost"])
+        question = {"speed of": asdict(recipe), "machine": self._machine()}
+        found = self.store.obtain(replace(self.spec, weights_as=recipe.weights.to_dict(), choice=question), timed).facts
+        return Cost.from_dict(found["cost"]), found["streams"]
 
     def _machine(self) -> list[Any]:
         return [self.hardware.cpu_model, self.hardware.isa, self.plan.threads, self.plan.streams]

@@ -63,8 +63,6 @@ def find(pipe: Any, preprocess: Mapping[str, Any]) -> Shortcut | None:
         pipe: The pipeline.
         preprocess: Parameters of its `preprocess` in this call.
     """
-    if getattr(pipe.model, "dtype", None) is not torch.float32:
-        return None  # results are rounded on their way
     fast = isinstance(pipe.tokenizer, transformers.PreTrainedTokenizerFast)
     for base, decode in _DECODERS.items():
         if isinstance(pipe, base) and all(_is_own(pipe, base, step) for step in _STEPS):
@@ -79,7 +77,7 @@ def _is_own(pipe: Any, base: type, step: str) -> bool:
 def _labels(pipe: Any, rows: Sequence[Feed], parameters: Mapping[str, Any]) -> list[Any]:
     """Make of logits (1, labels) what text-classification gives."""
     scores = _FUNCTIONS[_function(pipe.model.config, parameters.get("function_to_apply"))](
-        np.concatenate([row["logits"] for row in rows])
+        _rounded(np.concatenate([row["logits"] for row in rows]), pipe.model.dtype).float().numpy()
     )
     names, top_k, legacy = pipe.model.config.id2label, parameters.get("top_k", 1), parameters.get("_legacy", True)
     if legacy and top_k == 1:
@@ -123,10 +121,13 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = 
 
 def _features(pipe: Any, rows: Sequence[Feed], parameters: Mapping[str, Any]) -> list[Any]:
     """Give the first output of each row (1, tokens, width), as a tensor or as lists."""
-    arrays = [next(iter(row.values())) for row in rows]
-    if parameters.get("return_tensors"):
-        return [torch.from_numpy(array) for array in arrays]
-    return [array.tolist() for array in arrays]
+    tensors = [_rounded(next(iter(row.values())), pipe.model.dtype) for row in rows]
+    return tensors if parameters.get("return_tensors") else [tensor.tolist() for tensor in tensors]
+
+
+def _rounded(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """Give an output in the dtype that the model answers with."""
+    return torch.from_numpy(array).to(dtype)
 
 
 _DECODERS: dict[type, Decode] = {
