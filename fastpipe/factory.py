@@ -154,9 +154,10 @@ def _on_engine(
     artifact = selection.artifact(recipe)
     asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
     model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
-    selection.equip(artifact.facts, *selection.speed(recipe, artifact.facts))
+    cost, streams = selection.speed(recipe, artifact.facts)
+    selection.equip(artifact.facts, cost, streams)
     pipe.report = report
-    return pipe, plan.decided(chosen, recipe.name, report.reason)
+    return pipe, plan.decided(chosen, recipe.name, report.reason, streams)
 
 
 def _signature() -> inspect.Signature:

@@ -56,6 +56,7 @@ class Store:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or Path(platformdirs.user_cache_path("fastpipe"))
+        self._place: Store | None = None
 
     def find(self, key: str) -> Artifact | None:
         """Give the artifact of a key, or `None` when it is absent, damaged or of another format.
@@ -105,17 +106,20 @@ class Store:
 
     def _writable(self) -> Store:
         """Give this store, or one in a temporary folder where this one's folder cannot be written to."""
-        try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.root):
-                return self
-        except OSError as error:
-            warnings.warn(
-                f"{self.root} cannot be written to ({error}): building in a temporary folder that goes with this "
-                "process. Set FASTPIPE_CACHE to a writable folder.",
-                CacheWarning,
-            )
-            return Store(_refuge(os.getpid()))
+        if self._place is None:
+            self._place = self
+            try:
+                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.root):
+                    pass
+            except OSError as error:
+                warnings.warn(
+                    f"{self.root} cannot be written to ({error}): building in a temporary folder that goes with this "
+                    "process. Set FASTPIPE_CACHE to a writable folder.",
+                    CacheWarning,
+                )
+                self._place = Store(_refuge(os.getpid()))
+        return self._place
 
     def _build(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         """Build into a temporary folder beside the final place, then rename. The caller holds the key's lock."""

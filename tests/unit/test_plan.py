@@ -330,3 +330,12 @@ def test_what_was_measured_takes_the_place_of_what_was_open():
     assert made.precision == "int8"
     found = next(choice for choice in made.choices if choice.what == "precision")
     assert (found.value, found.reason) == ("int8", "it passed")
+    assert made.streams == 1
+
+
+def test_streams_that_were_measured_are_told():
+    made = decided(plan(), "int8", "it passed", streams=4)
+    assert made.streams == 4
+    found = next(choice for choice in made.choices if choice.what == "streams")
+    assert found.value == "4"
+    assert "measured" in found.reason
