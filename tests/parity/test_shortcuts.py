@@ -151,3 +151,22 @@ def test_a_label_without_a_name_is_transformers_error(models: Models) -> None:
 def test_softmax_of_large_logits() -> None:
     logits = np.array([[1e4, 0, -1e4], [-1e4, -1e4, -1e4]], np.float32)
     assert np.allclose(shortcuts._softmax(logits), [[1, 0, 0], [1 / 3] * 3])
+
+
+def test_texts_are_tokenized_together(fp: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = fp("text-classification", "seqcls", "onnxruntime")
+    together: list[int] = []
+    encode = shortcuts.Shortcut.encode
+
+    def counted(self: Any, pipe: Any, texts: Any, parameters: Any) -> Any:
+        together.append(len(texts))
+        return encode(self, pipe, texts, parameters)
+
+    monkeypatch.setattr(shortcuts.Shortcut, "encode", counted)
+    pipe(MIXED, truncation=True)
+    pipe("alone")
+    list(pipe(text for text in MIXED[:10]))
+    assert together == [len(MIXED), 1, 8, 2]
+    pipe(["padded", "to the longest"], padding=True)
+    pipe([{"text": "a", "text_pair": "b"}, "c"])
+    assert together == [len(MIXED), 1, 8, 2], "what is unusual goes through `preprocess`"
