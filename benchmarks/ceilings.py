@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks import data
 from benchmarks.loaders import Loaded
+from fastpipe.batching.streams import in_order
 
 _SIDE = 2048
 _PRODUCTS = 24
@@ -16,7 +17,7 @@ _PRODUCTS = 24
 
 # For the texts of the last question, since a round asks what the round before did: the batches that fastpipe made of
 # them, and a tokenizer of its own, whose settings nobody else relies on.
-_prepared: dict[tuple[str, ...], tuple[list[dict[str, Any]], Any]] = {}
+_prepared: dict[tuple[str, ...], tuple[tuple[list[dict[str, Any]], int], Any]] = {}
 
 
 def bare_batches(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
@@ -29,10 +30,12 @@ def bare_batches(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
     if key not in _prepared:
         _prepared.clear()
         _prepared[key] = _batches_of(loaded, texts), _tokenizer_of(loaded)
-    batches, tokenizer = _prepared[key]
+    (batches, streams), tokenizer = _prepared[key]
+    runner = loaded.pipe._batching.runner
+    run = runner.run if streams == 1 else runner.beside(streams)
     started = time.perf_counter()
-    for batch in batches:
-        loaded.pipe._batching.runner.run(batch)
+    for _ in in_order(run, batches, streams):
+        pass
     seconds = time.perf_counter() - started
     started = time.perf_counter()
     tokenizer.encode_batch(texts)
@@ -45,21 +48,28 @@ def bare_batches(loaded: Loaded, texts: list[str]) -> dict[str, Any]:
     }
 
 
-def _batches_of(loaded: Loaded, texts: list[str]) -> list[dict[str, Any]]:
-    """Let the pipeline run the texts, and copy what its engine is given."""
-    runner, batches = loaded.pipe._batching.runner, []
-    run = runner.run
+def _batches_of(loaded: Loaded, texts: list[str]) -> tuple[list[dict[str, Any]], int]:
+    """Let the pipeline run the texts; give copies of what its engine is given, and how many batches ran at once."""
+    batching, batches = loaded.pipe._batching, []
+    runner, at_once = batching.runner, [1]
 
-    def listening(batch: Any) -> Any:
-        batches.append({name: np.array(values) for name, values in batch.items()})
-        return run(batch)
+    def listening(run: Any) -> Any:
+        def heard(batch: Any) -> Any:
+            batches.append({name: np.array(values) for name, values in batch.items()})
+            return run(batch)
 
-    runner.run = listening
+        return heard
+
+    def beside(streams: int) -> Any:
+        at_once.append(streams)
+        return listening(type(runner).beside(runner, streams))
+
+    runner.run, runner.beside = listening(runner.run), beside
     try:
         loaded(texts)
     finally:
-        del runner.run
-    return batches
+        del runner.run, runner.beside
+    return batches, at_once[-1]
 
 
 def _tokenizer_of(loaded: Loaded) -> Any:

@@ -96,6 +96,9 @@ def measure(loaded: Loaded, texts: list[str], hooks: Sequence[Hook] = HOOKS) -> 
                 stack.enter_context(_hooked(loaded.pipe, hook, clock))
             except (AttributeError, ImportError, TypeError) as error:
                 missing.append(f"{hook.part} ({hook.owner}.{hook.name}: {error})")
+        if batching := getattr(loaded.pipe, "_batching", None):  # one batch after another, so that parts add up
+            stack.callback(setattr, batching, "streams", batching.streams)
+            batching.streams = 1
         started = time.perf_counter()
         loaded(texts)
         seconds = time.perf_counter() - started
