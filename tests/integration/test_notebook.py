@@ -52,7 +52,7 @@ def test_building_and_checking_displays_nothing(cells: list[Any]) -> None:
 
 def test_the_report_shows_as_a_table(cells: list[Any]) -> None:
     report = next(html for html in texts(cells, "text/html") if "compared on the built-in sample" in html)
-    assert "int8" in report
+    assert re.search("int8|bf16", report)  # which of them competes depends on the CPU
     assert "fp32" in report
 
 
