@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 from fastpipe.batching.collate import Feed
@@ -45,10 +47,13 @@ def in_order(run: Callable[[Given], Made], batches: Sequence[Given], streams: in
     if streams == 1:
         yield from map(run, batches)
         return
-    pool = ThreadPoolExecutor(streams)
+    pool, left = ThreadPoolExecutor(streams), iter(batches)
+    waiting = deque(pool.submit(run, batch) for batch in islice(left, 2 * streams))
     try:
-        for waiting in [pool.submit(run, batch) for batch in batches]:
-            yield waiting.result()
+        while waiting:
+            yield waiting.popleft().result()
+            # Only now the next one: outputs that nobody has taken yet must not pile up.
+            waiting.extend(pool.submit(run, batch) for batch in islice(left, 1))
     finally:
         pool.shutdown(cancel_futures=True)
 

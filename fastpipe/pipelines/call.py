@@ -168,7 +168,8 @@ class Call:
             rows: list[Row] = []
             failure: BaseException | None = None
             try:
-                window.extend(itertools.islice(source, size))
+                for item in itertools.islice(source, size):
+                    window.append(item)  # noqa: PERF402 - what came before an error stays
             except Exception as error:
                 failure = error
             ended = len(window) < size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +38,7 @@ from fastpipe.precision.recipes import FP32, Recipe
 from fastpipe.precision.report import Report
 from fastpipe.tasks import ORDER, Task
 
+_logger = logging.getLogger(__name__)
 # A tokenizer without a limit says 1e30; no limit that is one comes near this.
 _NO_LIMIT = 10**9
 
@@ -163,11 +165,16 @@ class Selection:
                 shape = (rows if batchable else 1, min(tokens, limit or tokens))
                 return {name: np.resize(values, shape) for name, values in example.items()}
 
-            cost = measure(model.run, feed_of, max_tokens=limit, batchable=batchable)
-            gains = {1: 1.0}
-            for streams in candidates(self.plan.threads):
-                if beside := model.beside(streams):
-                    gains[streams] = faster(model.run, beside, feed_of, cost, streams)
+            cost, gains = USUAL, {1: 1.0}
+            try:
+                cost = measure(model.run, feed_of, max_tokens=limit, batchable=batchable)
+                for streams in candidates(self.plan.threads):
+                    if beside := model.beside(streams):
+                        gains[streams] = faster(model.run, beside, feed_of, cost, streams)
+            except (OSError, MemoryError):  # these pass, and what is found here is remembered
+                raise
+            except Exception:  # the model refuses a shape that no input of its user may have: nothing was learnt
+                _logger.info("%s could not be timed at every shape", self.request.model_id, exc_info=True)
             model.unload_streams()
             return {"cost": cost.to_dict(), "streams": max(gains, key=lambda streams: gains[streams])}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import fastpipe
+from fastpipe.batching.cost import USUAL
 from fastpipe.errors import InputError
 from fastpipe.precision.sample import TEXTS
 from tests.compare import assert_same
@@ -127,3 +128,16 @@ def test_what_was_measured_is_remembered(models: Models, backend: str, monkeypat
     second = fastpipe.pipeline("text-classification", model=models["seqcls"], backend=backend)
     assert (second._batching.cost, second.plan.streams) == (first._batching.cost, first.plan.streams)
     assert second._batching.cost.bytes_per_token > 0
+
+
+@every_engine
+def test_a_model_that_cannot_be_timed_works(
+    models: Models, backend: str, empty_cache: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Exception("no such position")
+
+    monkeypatch.setattr("fastpipe.pipelines.selection.measure", refuse)
+    pipe = fastpipe.pipeline("text-classification", model=models["seqcls"], backend=backend)
+    assert (pipe._batching.cost, pipe.plan.streams) == (USUAL, 1)
+    assert len(pipe(["one", "two"])) == 2

@@ -50,6 +50,17 @@ def test_an_error_comes_at_its_turn_and_ends_the_rest(streams):
     assert set(threading.enumerate()) <= threads, "a thread was left behind"
 
 
+@pytest.mark.parametrize("streams", [2, 3])
+def test_what_nobody_has_taken_does_not_pile_up(streams):
+    begun = []
+    results = in_order(lambda batch: begun.append(batch) or batch, range(100), streams)
+    for taken in range(5):
+        assert next(results) == taken
+        time.sleep(0.02)
+        assert len(begun) <= taken + 2 * streams
+    results.close()
+
+
 @pytest.mark.parametrize(("threads", "expected"), [(1, []), (2, [2]), (3, [3]), (4, [4, 2]), (16, [16, 8])])
 def test_candidates(threads, expected):
     assert candidates(threads) == expected
