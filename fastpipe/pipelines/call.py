@@ -9,18 +9,14 @@ same for many items at once.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from transformers import BatchEncoding
 from transformers.pipelines.base import ChunkPipeline
-from transformers.utils import ModelOutput
 
 from fastpipe.artifacts.build import examples
 from fastpipe.backends.base import TEXT_INPUTS
@@ -32,15 +28,15 @@ from fastpipe.batching.streams import ENOUGH, PADDED_TOKENS, in_order
 from fastpipe.pipelines import shortcuts
 from fastpipe.pipelines.guards import evaluating, exclusively, naming
 from fastpipe.pipelines.inputs import check, check_length
-from fastpipe.pipelines.model import as_model_output
 from fastpipe.pipelines.quiet import quietly
+from fastpipe.pipelines.rows import Answer, Row
+from fastpipe.pipelines.standin import StandIn, standing_in
 
 # How far ahead of its consumer a generator or Dataset is read, in inputs: little at first, for an early first result.
 FIRST_WINDOW = 8
 LARGEST_WINDOW = 1024
 
 
-Answer: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 Run: TypeAlias = "Callable[[Mapping[str, np.ndarray[Any, Any]]], Answer]"
 
 
@@ -82,31 +78,6 @@ class Batching:
     cost: Cost = USUAL
     limits: Limits = field(default_factory=Limits)
     streams: int = 1
-
-
-@dataclass(kw_only=True, eq=False)
-class Row:
-    """One row of the model's input, on its way through a call."""
-
-    owner: int
-    feed: dict[str, np.ndarray[Any, Any]]  # arrays (1, tokens); empty for a row that is not of that shape
-    prepared: Any = None  # what `preprocess` gave for it; the arrays are views of its tensors
-
-    @property
-    def inputs(self) -> Any:
-        """What the task's own `_forward` takes."""
-        if self.prepared is None:
-            self.prepared = BatchEncoding({name: torch.from_numpy(values) for name, values in self.feed.items()})
-        return self.prepared
-
-    @property
-    def tokens(self) -> int:
-        """Its length."""
-        return self.feed["input_ids"].shape[1] if self.feed else 0
-
-    def content(self) -> tuple[Any, ...]:
-        """A value that is equal for rows that the model cannot tell apart."""
-        return tuple((name, values.tobytes()) for name, values in self.feed.items())
 
 
 class Call:
@@ -308,11 +279,8 @@ class Call:
         """Take one row through the task's `_forward`, with the model's answer at hand."""
         if answer is None:
             return self._ask(row)
-        _thread.stand_in = StandIn(self.pipe, row, answer)
-        try:
+        with standing_in(StandIn(self.pipe, row, answer)):
             return self.pipe._forward(row.inputs, **self.forward)
-        finally:
-            _thread.stand_in = None
 
     def _ask(self, row: Row) -> Any:
         """Take one row through the task's `forward` and the model."""
@@ -359,55 +327,3 @@ class Results:
 
     def __len__(self) -> int:
         return len(self._inputs)
-
-
-class StandIn:
-    """Answers for the model while one thread takes a row through `_forward`."""
-
-    def __init__(self, pipe: Any, row: Row, answer: Answer) -> None:
-        self.pipe = pipe
-        self._model = pipe.model
-        self._row = row
-        self._answer = answer
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Give the answer when asked about the row that was run, else ask the model."""
-        inputs = self._row.inputs
-        if not args and all(kwargs.get(name) is inputs[name] for name in self._row.feed):
-            return self._output()
-        with evaluating(self._model), torch.no_grad():
-            return self._model(*args, **kwargs)
-
-    def _output(self) -> ModelOutput:
-        return as_model_output(self._answer, self._model.dtype)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
-_thread = threading.local()
-
-
-def stand_in_for(pipe: Any) -> StandIn | None:
-    """Give what answers for a pipeline's model in this thread, if anything does."""
-    stand_in: StandIn | None = getattr(_thread, "stand_in", None)
-    return stand_in if stand_in is not None and stand_in.pipe is pipe else None
-
-
-@contextlib.contextmanager
-def collecting() -> Iterator[list[Row]]:
-    """Have calls of fast pipelines in this thread collect the rows of their inputs, and run no model.
-
-    Their results stand for nothing; the rows have been through all of the task's own argument handling.
-    """
-    rows: list[Row] = []
-    _thread.collected = rows
-    try:
-        yield rows
-    finally:
-        _thread.collected = None
-
-
-def collected_here() -> list[Row] | None:
-    """Give the list that rows are collected in, if they are."""
-    return getattr(_thread, "collected", None)

@@ -11,9 +11,10 @@ import torch
 from transformers.pipelines.base import ChunkPipeline, Pipeline
 
 from fastpipe.errors import OptionError
-from fastpipe.pipelines.call import Batching, Call, Results, collected_here, stand_in_for
+from fastpipe.pipelines.call import Batching, Call, Results
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
+from fastpipe.pipelines.standin import collected_here, stand_in_for
 from fastpipe.plan import Plan
 from fastpipe.precision.report import Report
 

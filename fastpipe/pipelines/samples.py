@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastpipe.batching.collate import Feed
-from fastpipe.pipelines.call import collecting
 from fastpipe.pipelines.guards import naming
+from fastpipe.pipelines.standin import collecting
 from fastpipe.precision import sample
 from fastpipe.tasks import Task
 
