@@ -98,4 +98,4 @@ def test_no_label_of_a_thousand_changes(backend: str) -> None:
     assert len(set(alone.argmax(axis=1))) > 1, "a model with one answer shows nothing"
     for way in ("sorted", "shuffled"):
         assert not (alone.argmax(axis=1) != found[way].argmax(axis=1)).any(), way
-        assert np.abs(alone - found[way]).max() <= 1e-5, way
+        assert np.abs(alone - found[way]).max() <= 1e-6, way  # the same bits, but for the test's own softmax
