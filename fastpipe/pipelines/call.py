@@ -9,13 +9,12 @@ same for many items at once.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from transformers.pipelines.base import ChunkPipeline
 
 from fastpipe.artifacts.build import examples
@@ -31,11 +30,6 @@ from fastpipe.pipelines.inputs import check, check_length
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.pipelines.rows import Answer, Row
 from fastpipe.pipelines.standin import StandIn, standing_in
-
-# How far ahead of its consumer a generator or Dataset is read, in inputs: little at first, for an early first result.
-FIRST_WINDOW = 8
-LARGEST_WINDOW = 1024
-
 
 Run: TypeAlias = "Callable[[Mapping[str, np.ndarray[Any, Any]]], Answer]"
 
@@ -69,6 +63,7 @@ class Batching:
         cost: What batches cost.
         limits: What one batch may hold.
         streams: Batches of a list that run at once.
+        overlaps: Whether it can run in one thread while another tokenizes.
     """
 
     runner: RowRunner
@@ -78,6 +73,7 @@ class Batching:
     cost: Cost = USUAL
     limits: Limits = field(default_factory=Limits)
     streams: int = 1
+    overlaps: bool = False
 
 
 class Call:
@@ -99,6 +95,7 @@ class Call:
         self.forward = forward
         self.postprocess = postprocess
         self.batch_size = batch_size
+        self.abandoned = False  # set where nobody waits for the rest any more
         self.chunks = isinstance(pipe, ChunkPipeline)
         self.shortcut = shortcuts.find(pipe, preprocess)
 
@@ -106,7 +103,7 @@ class Call:
         """Process a single input, without the detours that only batches need."""
         rows = self.rows([item], start=None)
         if len(rows) > 1:
-            return self._run(rows, [None])[0]
+            return self.run(rows, [None])[0]
         if (
             self.shortcut
             and rows[0].feed
@@ -115,9 +112,9 @@ class Call:
             return made[0]
         return self._finish([self._ask(rows[0])], None)
 
-    def whole(self, items: list[Any]) -> list[Any]:
-        """Process a list, planned as a whole."""
-        return self._run(self.rows(items), range(len(items)))
+    def alone(self, item: Any, index: int) -> Any:
+        """Process an input of a call by itself."""
+        return self.run(self.prepare(item, index, 0), [index])[0]
 
     def rows(self, items: list[Any], start: int | None = 0) -> list[Row]:
         """Take a list through the task's `preprocess`.
@@ -129,43 +126,7 @@ class Call:
         together = self._tokenized(items, start)
         if together is not None:
             return together
-        return [row for owner, item in enumerate(items) for row in self._prepare(item, _index(start, owner), owner)]
-
-    def lazily(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Process inputs window by window; an error comes after the results of all inputs before it."""
-        source, start, size = iter(items), 0, self.batch_size or FIRST_WINDOW
-        while True:
-            window: list[Any] = []
-            rows: list[Row] = []
-            failure: BaseException | None = None
-            try:
-                for item in itertools.islice(source, size):
-                    window.append(item)  # noqa: PERF402 - what came before an error stays
-            except Exception as error:
-                failure = error
-            ended = len(window) < size
-            try:
-                rows = self.rows(window, start)
-            except Exception:
-                for owner, item in enumerate(window):
-                    try:
-                        rows += self._prepare(item, start + owner, owner)
-                    except Exception as error:
-                        del window[owner:]
-                        failure = error
-                        break
-            try:
-                results = self._run(rows, range(start, start + len(window)))
-            except Exception:  # the inputs before the one it fails for have results all the same
-                for owner, item in enumerate(window):
-                    yield self._run(self._prepare(item, start + owner, 0), [start + owner])[0]
-                raise
-            yield from results
-            if failure is not None:
-                raise failure
-            if ended:
-                return
-            start, size = start + len(window), min(2 * size, LARGEST_WINDOW)
+        return [row for owner, item in enumerate(items) for row in self.prepare(item, _index(start, owner), owner)]
 
     def _tokenized(self, items: list[Any], start: int | None) -> list[Row] | None:
         """Tokenize texts together; `None` where each must go through `preprocess`, if only to find the one at fault."""
@@ -185,7 +146,7 @@ class Call:
             check_length(row.tokens, self.batching.max_tokens, _index(start, row.owner))
         return rows
 
-    def _prepare(self, item: Any, index: int | None, owner: int) -> list[Row]:
+    def prepare(self, item: Any, index: int | None, owner: int) -> list[Row]:
         """Take one input through the task's `preprocess`."""
         check(item, index)
         with naming(index, self.preprocess), exclusively(self.pipe.tokenizer), quietly():
@@ -202,7 +163,7 @@ class Call:
         plain = "input_ids" in tensors and all(t.ndim == 2 and t.shape[0] == 1 for t in tensors.values())
         return Row(owner=owner, prepared=inputs, feed={n: t.numpy() for n, t in tensors.items()} if plain else {})
 
-    def _run(self, rows: list[Row], indices: Any) -> list[Any]:
+    def run(self, rows: list[Row], indices: Any) -> list[Any]:
         """Run rows in batches, and give each owner's result as soon as its last row is there."""
         twins: dict[Any, list[int]] = {}
         for position, row in enumerate(rows):
@@ -218,6 +179,8 @@ class Call:
         batches, run, streams = self._planned(lengths, padding)
 
         def answer_to(batch: list[int]) -> list[Answer | None]:
+            if self.abandoned:
+                raise CancelledError
             return self._run_batch([rows[groups[member][0]] for member in batch], indices, run)
 
         for batch, answers in zip(batches, in_order(answer_to, batches, streams), strict=True):
@@ -307,23 +270,3 @@ class Call:
 
 def _index(start: int | None, offset: int) -> int | None:
     return None if start is None else start + offset
-
-
-class Results:
-    """The results of a generator or Dataset, in order, made as they are asked for."""
-
-    def __init__(self, call: Call, inputs: Any) -> None:
-        self._inputs = inputs
-        indexed = isinstance(inputs, torch.utils.data.Dataset) and not isinstance(
-            inputs, torch.utils.data.IterableDataset
-        )
-        self._results = call.lazily((inputs[i] for i in range(len(inputs))) if indexed else inputs)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._results)
-
-    def __len__(self) -> int:
-        return len(self._inputs)

@@ -11,10 +11,11 @@ import torch
 from transformers.pipelines.base import ChunkPipeline, Pipeline
 
 from fastpipe.errors import OptionError
-from fastpipe.pipelines.call import Batching, Call, Results
+from fastpipe.pipelines.call import Batching, Call
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.pipelines.standin import collected_here, stand_in_for
+from fastpipe.pipelines.windows import Results, whole
 from fastpipe.plan import Plan
 from fastpipe.precision.report import Report
 
@@ -49,7 +50,8 @@ class FastRuntime(Pipeline):
 
         Returns:
             One result; a list of them for a list; an iterator for a generator or Dataset, which is read at most
-            `FIRST_WINDOW` (or `batch_size`) inputs ahead at first, and `LARGEST_WINDOW` after a while.
+            `FIRST_WINDOW` (or `batch_size`) inputs ahead at first, and `LARGEST_WINDOW` after a while. It is read in
+            the calling thread, while the engine works on what was read before.
 
         Raises:
             InputError: An input cannot be processed; it names its index.
@@ -72,7 +74,7 @@ class FastRuntime(Pipeline):
             return [None] * len(items)
         self.call_count += 1
         if isinstance(inputs, list):
-            return call.whole(inputs)
+            return whole(call, inputs)
         if isinstance(inputs, (torch.utils.data.Dataset, types.GeneratorType)):
             return Results(call, inputs)
         return call.one(inputs)

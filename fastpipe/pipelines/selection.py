@@ -141,6 +141,7 @@ class Selection:
             cost=cost,
             limits=memory_limits(Limits(), cost, self.hardware.memory_bytes),
             streams=streams,
+            overlaps=True,
         )
         if not self.request.own_class:
             self.pipe._batching = self._batching

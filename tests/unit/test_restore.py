@@ -21,7 +21,8 @@ from transformers.utils import ModelOutput
 import fastpipe
 from fastpipe.backends.torch import TorchRunner
 from fastpipe.batching.planner import Padding
-from fastpipe.pipelines.call import LARGEST_WINDOW, Batching
+from fastpipe.pipelines.call import Batching
+from fastpipe.pipelines.windows import LARGEST_WINDOW
 from tests.compare import assert_same
 
 WORDS = ["a", "the", "river", "mill", "stands", "old", "北京", "🙂"]
