@@ -151,7 +151,7 @@ def _on_engine(
         pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
     )
     recipe, report = selection.choose()
-    artifact = selection.artifact(recipe)
+    artifact = selection.compiled(recipe)
     asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
     model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
     cost, streams = selection.speed(recipe, artifact.facts)

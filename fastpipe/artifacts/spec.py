@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,12 +89,15 @@ def digest_of_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def digest_of_folder(folder: Path, *, all_formats: bool = False) -> str:
+def digest_of_folder(
+    folder: Path, *, all_formats: bool = False, of_file: Callable[[Path], str] = digest_of_file
+) -> str:
     """Hash the weights in a model folder, wherever it is and whatever its files' dates are.
 
     Args:
         folder: The model's folder.
         all_formats: Whether the weights may be in another format than the one transformers prefers.
+        of_file: What hashes a file.
 
     Raises:
         FileNotFoundError: The folder holds no weights.
@@ -102,7 +105,7 @@ def digest_of_folder(folder: Path, *, all_formats: bool = False) -> str:
     files = list(_weight_files(folder, WEIGHT_PATTERNS[-1:] if all_formats else WEIGHT_PATTERNS))
     if not files:
         raise FileNotFoundError(f"{folder} holds no weights")
-    return digest_of([(path.name, digest_of_file(path)) for path in files])
+    return digest_of([(path.name, of_file(path)) for path in files])
 
 
 def _weight_files(folder: Path, patterns: Iterable[str]) -> Iterable[Path]:

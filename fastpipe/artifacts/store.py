@@ -20,6 +20,7 @@ import filelock
 import platformdirs
 
 from fastpipe._version import __version__
+from fastpipe.artifacts import digests
 from fastpipe.artifacts.spec import FORMAT, ArtifactSpec, digest_of_file
 from fastpipe.errors import CacheWarning, ExportError
 
@@ -61,7 +62,7 @@ class Store:
     def find(self, key: str) -> Artifact | None:
         """Give the artifact of a key, or `None` when it is absent, damaged or of another format.
 
-        Takes no lock and writes nothing, so that a read-only cache serves.
+        Takes no lock and need not write, so that a read-only cache serves.
         """
         found, damage = self._look(key)
         if damage:
@@ -77,8 +78,23 @@ class Store:
             return None, ""
         except (OSError, ValueError) as error:
             return None, f"{MANIFEST} is unreadable ({error})"
-        damage = _damage(folder, manifest)
+        damage = self._damage(folder, manifest)
         return (None, damage) if damage else (Artifact(folder=folder, manifest=manifest), "")
+
+    def digest_of_file(self, path: Path) -> str:
+        """Hash a file, or remember its hash: see `digests`."""
+        return digests.digest_of_known_file(path, self.root / digests.FOLDER)
+
+    def _damage(self, folder: Path, manifest: Mapping[str, Any]) -> str:
+        """Say what is wrong with an artifact; nothing when it is whole."""
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
+            return "the manifest is of another format"
+        for name, expected in manifest["files"].items():
+            path = folder / name
+            whole = path.is_file() and path.stat().st_size == expected["size"]
+            if not whole or self.digest_of_file(path) != expected["sha256"]:
+                return f"{name} is damaged"
+        return ""
 
     def obtain(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         """Give the artifact of a spec, building it when there is none.
@@ -169,17 +185,6 @@ def _refuge(process_id: int) -> Path:
     folder = tempfile.TemporaryDirectory(prefix="fastpipe-")
     atexit.register(folder.cleanup)
     return Path(folder.name)
-
-
-def _damage(folder: Path, manifest: Mapping[str, Any]) -> str:
-    """Say what is wrong with an artifact; nothing when it is whole."""
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
-        return "the manifest is of another format"
-    for name, expected in manifest["files"].items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != expected["size"] or digest_of_file(path) != expected["sha256"]:
-            return f"{name} is damaged"
-    return ""
 
 
 def _acquire(lock: filelock.BaseFileLock, key: str) -> None:

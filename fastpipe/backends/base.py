@@ -106,8 +106,18 @@ class Backend(Protocol):
         """
         ...
 
+    def compile(self, source: Path, folder: Path, settings: Settings) -> None:
+        """Write what the engine makes of a graph on this machine, so that `load` need not make it again.
+
+        Args:
+            source: Folder of the graph, which stays as it is.
+            folder: Where it goes: an empty folder.
+            settings: How it will be loaded.
+        """
+        ...
+
     def load(self, folder: Path, settings: Settings) -> Runner:
-        """Load the graph in a folder."""
+        """Load the graph in a folder, or what was compiled there."""
         ...
 
 

@@ -13,6 +13,7 @@ from fastpipe.precision.per_token import description, quantize_dense_layers
 from fastpipe.precision.recipes import HEADS, Recipe, Weights, ladder
 
 GRAPH = "model.onnx"
+COMPILED = "compiled.onnx"
 # The fused kernel takes 1.8 ms where an Add and a Gelu take 1.3 together (1024 rows of 1536, two cores).
 _HARMFUL = ["BiasGeluFusion"]
 
@@ -45,6 +46,18 @@ class ONNXRuntimeBackend:
         else:
             _save(quantize_dense_layers(model, keep=HEADS, largest=weights.largest), folder)
 
+    def compile(self, source: Path, folder: Path, settings: Settings) -> None:
+        """See `Backend`. Weights are written as the kernels want them, and mapped into memory when they are loaded."""
+        options = _options(settings)
+        options.optimized_model_filepath = str(folder / COMPILED)
+        for name, value in {
+            "session.optimized_model_external_initializers_file_name": f"{COMPILED}.data",
+            "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+            "session.save_external_prepacked_constant_initializers": "1",
+        }.items():
+            options.add_session_config_entry(name, value)
+        _session(source / GRAPH, options)
+
     def load(self, folder: Path, settings: Settings) -> ONNXRuntimeRunner:
         """See `Backend`."""
         return ONNXRuntimeRunner(folder, settings)
@@ -54,14 +67,15 @@ class ONNXRuntimeRunner:
     """One inference session, which is safe to run from many threads: a stream is one of them."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        import onnxruntime
+        options, path = _options(settings), folder / GRAPH
+        if (folder / COMPILED).is_file():
+            import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = max(1, settings.threads // settings.streams)
-        options.log_severity_level = 4  # a failing call raises; the same message on stderr would be told twice
-        self._session = onnxruntime.InferenceSession(
-            str(folder / GRAPH), options, providers=["CPUExecutionProvider"], disabled_optimizers=_HARMFUL
-        )
+            path, options.graph_optimization_level = (
+                folder / COMPILED,
+                onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+            )
+        self._session = _session(path, options)
         self.inputs = tuple(port.name for port in self._session.get_inputs())
         self.outputs = tuple(port.name for port in self._session.get_outputs())
 
@@ -69,6 +83,23 @@ class ONNXRuntimeRunner:
         """See `Runner`."""
         results = self._session.run(self.outputs, complete(batch, self.inputs))
         return dict(zip(self.outputs, results, strict=True))
+
+
+def _options(settings: Settings) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = max(1, settings.threads // settings.streams)
+    options.log_severity_level = 4  # a failing call raises; the same message on stderr would be told twice
+    return options
+
+
+def _session(path: Path, options: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_HARMFUL
+    )
 
 
 def _export_with_optimum(source: Source, folder: Path) -> None:

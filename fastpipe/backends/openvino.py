@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import HEADS, WHOLE, Recipe, Weights, ladder
 
 GRAPH = "openvino_model.xml"
+COMPILED = "compiled.blob"
+GROUP = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 _FIRST_PROCESS = os.getpid()
 
 
@@ -45,6 +48,12 @@ class OpenVINOBackend:
             model = _static(model, calibration) if weights.method == "static" else pad_keys(_compressed(model, weights))
         openvino.save_model(model, folder / GRAPH, compress_to_fp16=False)
 
+    def compile(self, source: Path, folder: Path, settings: Settings) -> None:
+        """See `Backend`."""
+        model, group = _compiled(source, settings)
+        (folder / COMPILED).write_bytes(model.export_model().getbuffer())
+        (folder / f"{COMPILED}.json").write_text(json.dumps({GROUP: group}), "utf-8")
+
     def load(self, folder: Path, settings: Settings) -> OpenVINORunner:
         """See `Backend`."""
         return OpenVINORunner(folder, settings)
@@ -54,19 +63,13 @@ class OpenVINORunner:
     """A compiled model and its idle infer requests."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        recipe, model = settings.recipe, _core(os.getpid()).read_model(folder / GRAPH)
-        properties = {
-            # Never the engine's default: on a CPU with bf16 it would leave fp32 without being asked.
-            "INFERENCE_PRECISION_HINT": recipe.compute,
-            "INFERENCE_NUM_THREADS": settings.threads,
-            "NUM_STREAMS": settings.streams,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _activation_group(recipe, model),
-        }
-        if os.getpid() != _FIRST_PROCESS:
-            # OpenVINO keeps the threads of dropped models for the next one with as many. In a forked process they are
-            # dead, and whoever is given them waits for ever. Without streams, the calling thread does the work.
-            properties["NUM_STREAMS"] = 0
-        self._model = _core(os.getpid()).compile_model(model, "CPU", properties)
+        if (folder / COMPILED).is_file():
+            # Mapped, and private to this process: what is not written to is shared with all that map it.
+            self._bytes = _tensor(np.memmap(folder / COMPILED, dtype=np.uint8, mode="c"))
+            told = json.loads((folder / f"{COMPILED}.json").read_text("utf-8"))
+            self._model = _core(os.getpid()).import_model(self._bytes, "CPU", _properties(settings, told[GROUP]))
+        else:
+            self._model, _ = _compiled(folder, settings)
         self._idle: deque[Any] = deque()
         # `get_any_name` may answer with a number; the names we gave are always among `get_names`.
         self.inputs = tuple(_given_name(port) for port in self._model.inputs)
@@ -84,6 +87,32 @@ class OpenVINORunner:
         outputs = {name: np.array(results[index]) for index, name in enumerate(self.outputs)}
         self._idle.append(request)
         return outputs
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> Any:
+    """Give an array as the engine's own kind, in the same memory."""
+    import openvino
+
+    return openvino.Tensor(array, shared_memory=True)
+
+
+def _compiled(folder: Path, settings: Settings) -> tuple[Any, int]:
+    """Compile a graph; give its activation group, too."""
+    model = _core(os.getpid()).read_model(folder / GRAPH)
+    group = _activation_group(settings.recipe, model)
+    return _core(os.getpid()).compile_model(model, "CPU", _properties(settings, group)), group
+
+
+def _properties(settings: Settings, group: int) -> dict[str, Any]:
+    return {
+        # Never the engine's default: on a CPU with bf16 it would leave fp32 without being asked.
+        "INFERENCE_PRECISION_HINT": settings.recipe.compute,
+        "INFERENCE_NUM_THREADS": settings.threads,
+        # OpenVINO keeps the threads of dropped models for the next one with as many. In a forked process they are
+        # dead, and whoever is given them waits for ever. Without streams, the calling thread does the work.
+        "NUM_STREAMS": settings.streams if os.getpid() == _FIRST_PROCESS else 0,
+        GROUP: group,
+    }
 
 
 def _activation_group(recipe: Recipe, model: Any) -> int:

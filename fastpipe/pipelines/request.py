@@ -7,7 +7,7 @@ import importlib
 import inspect
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
-from fastpipe.artifacts.spec import digest_of, digest_of_folder, digest_of_model
+from fastpipe.artifacts.spec import digest_of, digest_of_file, digest_of_folder, digest_of_model
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.tasks import TASKS, Task
 
@@ -90,8 +90,11 @@ class Request:
         """Give the torch model: the user's object, or what transformers loads for this request on the CPU."""
         return self.transformers_pipeline(device="cpu", **changes).model if self.model_id else self.arguments["model"]
 
-    def digest_of_weights(self) -> str:
+    def digest_of_weights(self, of_file: Callable[[Path], str] = digest_of_file) -> str:
         """Identify the weights by content or commit.
+
+        Args:
+            of_file: What hashes a file.
 
         Raises:
             FileNotFoundError: The model's folder holds no weights.
@@ -103,7 +106,7 @@ class Request:
         which = {name: model_kwargs[name] for name in _WHICH_FILES if name in model_kwargs}
         if Path(model).is_dir():
             folder = Path(model, model_kwargs.get("subfolder") or "")
-            return digest_of([digest_of_folder(folder, all_formats="use_safetensors" in which), which])
+            return digest_of([digest_of_folder(folder, all_formats="use_safetensors" in which, of_file=of_file), which])
         return digest_of([model, self.arguments["revision"], which])
 
     def __getstate__(self) -> dict[str, Any]:

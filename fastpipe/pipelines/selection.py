@@ -24,7 +24,7 @@ from fastpipe.batching.collate import Feed, pad_values
 from fastpipe.batching.cost import USUAL, Cost, measure
 from fastpipe.batching.planner import Limits, Padding, memory_limits
 from fastpipe.batching.streams import candidates, faster
-from fastpipe.errors import FallbackWarning, InputTooLongError, OptionError
+from fastpipe.errors import ExportError, FallbackWarning, InputTooLongError, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.options import Accuracy, Options
 from fastpipe.pipelines.call import Batching
@@ -126,10 +126,34 @@ class Selection:
                 calibration=self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else (),
             )
 
-        if recipe.weights == FP32.weights:
-            return self.store.obtain(self.spec, export)
+        return self.store.obtain(self._spec_of(recipe), export if recipe.weights == FP32.weights else quantize)
+
+    def compiled(self, recipe: Recipe) -> Artifact:
+        """Give what the engine makes of a recipe's artifact on this machine, or the artifact where it makes nothing."""
+        settings = self.settings(recipe)
+
+        def compile_(folder: Path) -> Mapping[str, Any]:
+            source = self.artifact(recipe)
+            try:
+                self.backend.compile(source.folder, folder, settings)
+                self.backend.load(folder, settings)
+            except (OSError, MemoryError):
+                raise
+            except Exception as error:
+                raise ExportError(f"{self.backend.name} cannot store what it compiled: {error}") from error
+            return source.facts
+
+        question = {"compiled for": self._machine(), "as": asdict(settings)}
+        try:
+            return self.store.obtain(self._spec_of(recipe, question), compile_)
+        except ExportError as error:
+            _logger.info("%s", error)
+            return self.artifact(recipe)
+
+    def _spec_of(self, recipe: Recipe, choice: Mapping[str, Any] | None = None) -> ArtifactSpec:
         digest = self.given.digest if recipe.calibrated and self.given else ""
-        return self.store.obtain(replace(self.spec, weights_as=recipe.weights.to_dict(), calibration=digest), quantize)
+        stored = recipe.weights.to_dict() if recipe.weights != FP32.weights else {}
+        return replace(self.spec, weights_as=stored, calibration=digest, choice=choice or {})
 
     def equip(self, facts: Mapping[str, Any], cost: Cost = USUAL, streams: int = 1) -> None:
         """Tell the pipeline what was learnt about its model."""
@@ -180,7 +204,7 @@ class Selection:
             return {"cost": cost.to_dict(), "streams": max(gains, key=lambda streams: gains[streams])}
 
         question = {"speed of": asdict(recipe), "machine": self._machine()}
-        found = self.store.obtain(replace(self.spec, weights_as=recipe.weights.to_dict(), choice=question), timed).facts
+        found = self.store.obtain(self._spec_of(recipe, question), timed).facts
         return Cost.from_dict(found["cost"]), found["streams"]
 
     def _machine(self) -> list[Any]:
@@ -305,7 +329,7 @@ class Selection:
     def _spec(self) -> ArtifactSpec:
         libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self.backend.exporters()}
         return ArtifactSpec(
-            weights=self.request.digest_of_weights(),
+            weights=self.request.digest_of_weights(self.store.digest_of_file),
             config=digest_of_config(self.request.config),
             architecture=str((self.request.config.architectures or [""])[0]),
             task=self.task.export,
