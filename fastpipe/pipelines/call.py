@@ -104,12 +104,10 @@ class Call:
         rows = self.rows([item], start=None)
         if len(rows) > 1:
             return self.run(rows, [None])[0]
-        if (
-            self.shortcut
-            and rows[0].feed
-            and (made := self._decode(self._run_batch(rows, [None], self.batching.runner.run)))
-        ):
-            return made[0]
+        if self.shortcut and rows[0].feed:
+            answered = list(zip(rows, self._run_batch(rows, [None], self.batching.runner.run), strict=True))
+            made = self._decode([answered])
+            return made[0] if made else self._replay(answered, None)
         return self._finish([self._ask(rows[0])], None)
 
     def alone(self, item: Any, index: int) -> Any:
@@ -130,19 +128,17 @@ class Call:
 
     def _tokenized(self, items: list[Any], start: int | None) -> list[Row] | None:
         """Tokenize texts together; `None` where each must go through `preprocess`, if only to find the one at fault."""
-        if not (self.shortcut and self.shortcut.encodes and all(isinstance(item, str) for item in items)):
+        encode = self.shortcut.encode if self.shortcut else None
+        if encode is None or not all(isinstance(item, str) for item in items):
             return None
         for owner, item in enumerate(items):
             check(item, _index(start, owner))
         try:
             with exclusively(self.pipe.tokenizer), quietly():
-                feeds = self.shortcut.encode(self.pipe, items, self.preprocess)
+                rows = encode(self.pipe, items, self.preprocess)
         except Exception:
             return None
-        if feeds is None:
-            return None
-        rows = [Row(owner=owner, feed=dict(feed)) for owner, feed in enumerate(feeds)]
-        for row in rows:
+        for row in rows or ():
             check_length(row.tokens, self.batching.max_tokens, _index(start, row.owner))
         return rows
 
@@ -172,7 +168,7 @@ class Call:
         owned = [0] * len(indices)
         for row in rows:
             owned[row.owner] += 1
-        waiting: list[dict[int, Any]] = [{} for _ in indices]
+        waiting: list[dict[int, Answer | None]] = [{} for _ in indices]
         results: list[Any] = [None] * len(indices)
         lengths = [rows[group[0]].tokens for group in groups]
         padding = self._padding() if len(groups) > 1 else Padding.SINGLE
@@ -184,24 +180,20 @@ class Call:
             return self._run_batch([rows[groups[member][0]] for member in batch], indices, run)
 
         for batch, answers in zip(batches, in_order(answer_to, batches, streams), strict=True):
-            answered: list[tuple[int, Answer | None]] = []
+            complete: list[int] = []
             for member, answer in zip(batch, answers, strict=True):
                 for twin, position in enumerate(groups[member]):
                     if twin and answer is not None:  # what one caller does to a result stays with that result
                         answer = {name: values.copy() for name, values in answer.items()}
-                    answered.append((position, answer))
-            if made := self._decode([answer for _, answer in answered]):
-                for (position, _), result in zip(answered, made, strict=True):
-                    results[rows[position].owner] = result
-            else:
-                for position, answer in answered:
                     owner = rows[position].owner
-                    with naming(indices[owner], {}):
-                        waiting[owner][position] = self._replay(rows[position], answer)
+                    waiting[owner][position] = answer
                     if len(waiting[owner]) == owned[owner]:
-                        outputs = [output for _, output in sorted(waiting[owner].items())]
-                        waiting[owner] = {}
-                        results[owner] = self._finish(outputs, indices[owner])
+                        complete.append(owner)
+            answered = [[(rows[p], answer) for p, answer in sorted(waiting[owner].items())] for owner in complete]
+            made = self._decode(answered) if complete else []
+            for place, owner in enumerate(complete):
+                waiting[owner] = {}
+                results[owner] = made[place] if made else self._replay(answered[place], indices[owner])
         return results
 
     def _planned(self, lengths: list[int], padding: Padding) -> tuple[list[list[int]], Run, int]:
@@ -215,12 +207,15 @@ class Call:
                 return batches, beside, streams
         return split(lengths, padding, limits, self.batching.cost), self.batching.runner.run, 1
 
-    def _decode(self, answers: list[Answer | None]) -> list[Any] | None:
-        """Make results by the shortcut; `None` where each row must go through the task's own steps."""
-        if self.shortcut is None or not all(answers):
+    def _decode(self, answered: list[list[tuple[Row, Answer | None]]]) -> list[Any] | None:
+        """Make inputs' results by the shortcut; `None` where each must go through the task's own steps."""
+        if self.shortcut is None:
+            return None
+        known = [[(row, answer) for row, answer in parts if answer] for parts in answered]
+        if list(map(len, known)) != list(map(len, answered)):
             return None
         try:
-            return self.shortcut.decode(self.pipe, [answer for answer in answers if answer], self.postprocess)
+            return self.shortcut.decode(self.pipe, known, self.postprocess)
         except Exception:  # the task's own steps raise it in their own words, or know better
             return None
 
@@ -238,12 +233,17 @@ class Call:
             with naming(indices[rows[0].owner], {}):
                 raise
 
-    def _replay(self, row: Row, answer: Answer | None) -> Any:
-        """Take one row through the task's `_forward`, with the model's answer at hand."""
-        if answer is None:
-            return self._ask(row)
-        with standing_in(StandIn(self.pipe, row, answer)):
-            return self.pipe._forward(row.inputs, **self.forward)
+    def _replay(self, answered: list[tuple[Row, Answer | None]], index: int | None) -> Any:
+        """Take one input's rows through the task's own steps, with the model's answers at hand."""
+        outputs = []
+        for row, answer in answered:
+            with naming(index, {}):
+                if answer is None:
+                    outputs.append(self._ask(row))
+                else:
+                    with standing_in(StandIn(self.pipe, row, answer)):
+                        outputs.append(self.pipe._forward(row.inputs, **self.forward))
+        return self._finish(outputs, index)
 
     def _ask(self, row: Row) -> Any:
         """Take one row through the task's `forward` and the model."""

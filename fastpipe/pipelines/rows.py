@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,18 +21,23 @@ class Row:
     Attributes:
         owner: Position of that input.
         feed: int64 arrays of shape (1, tokens) by name; empty for a row that is not of that shape.
+        beside: What `preprocess` gives beside the arrays of `feed`; empty where `prepared` holds it.
         prepared: What `preprocess` gave for it; the arrays are views of its tensors.
     """
 
     owner: int
     feed: dict[str, np.ndarray[Any, Any]]
+    beside: Mapping[str, Any] = field(default_factory=dict)
     prepared: Any = None
 
     @property
     def inputs(self) -> Any:
         """What the task's own `_forward` takes."""
         if self.prepared is None:
-            self.prepared = BatchEncoding({name: torch.from_numpy(values) for name, values in self.feed.items()})
+            both = {**self.feed, **self.beside}
+            self.prepared = BatchEncoding(
+                {name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in both.items()}
+            )
         return self.prepared
 
     @property
