@@ -95,6 +95,7 @@ class Call:
         self.forward = forward
         self.postprocess = postprocess
         self.batch_size = batch_size
+        self.done: Callable[[int], object] = int  # told how many more inputs have results
         self.abandoned = False  # set where nobody waits for the rest any more
         self.chunks = isinstance(pipe, ChunkPipeline)
         self.shortcut = shortcuts.find(pipe, preprocess)
@@ -194,6 +195,7 @@ class Call:
             for place, owner in enumerate(complete):
                 waiting[owner] = {}
                 results[owner] = made[place] if made else self._replay(answered[place], indices[owner])
+            self.done(len(complete))
         return results
 
     def _planned(self, lengths: list[int], padding: Padding) -> tuple[list[list[int]], Run, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers.pipelines.base import ChunkPipeline, Pipeline
 
+from fastpipe import progress
 from fastpipe.errors import OptionError
 from fastpipe.pipelines.call import Batching, Call
 from fastpipe.pipelines.inputs import check_length
@@ -38,7 +39,15 @@ class FastRuntime(Pipeline):
         self.__dict__["model"] = model
         self._batching = self._max_tokens = None  # they described the model before
 
-    def __call__(self, inputs: Any, *args: Any, num_workers: Any = None, batch_size: Any = None, **kwargs: Any) -> Any:
+    def __call__(
+        self,
+        inputs: Any,
+        *args: Any,
+        num_workers: Any = None,
+        batch_size: Any = None,
+        progress_bar: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Process one input, a list, a generator or a Dataset.
 
         Args:
@@ -46,6 +55,8 @@ class FastRuntime(Pipeline):
             args: Ignored, as in transformers.
             num_workers: Accepted; rows are prepared in the calling thread.
             batch_size: Upper bound of rows in one batch. Results do not depend on it.
+            progress_bar: Whether a bar shows how far a list, generator or Dataset is, where its rows are batched.
+                Default: `FASTPIPE_PROGRESS`, else no.
             kwargs: The task's own parameters.
 
         Returns:
@@ -74,9 +85,12 @@ class FastRuntime(Pipeline):
             return [None] * len(items)
         self.call_count += 1
         if isinstance(inputs, list):
-            return whole(call, inputs)
+            with progress.bar(len(inputs), progress_bar) as bar:
+                call.done = bar.update
+                return whole(call, inputs)
         if isinstance(inputs, (torch.utils.data.Dataset, types.GeneratorType)):
-            return Results(call, inputs)
+            total = len(inputs) if hasattr(inputs, "__len__") else None
+            return Results(call, inputs, progress.bar(total, progress_bar))
         return call.one(inputs)
 
     def forward(self, model_inputs: Any, **forward_params: Any) -> Any:

@@ -173,8 +173,9 @@ def _at_once(function: Callable[..., Any], *args: Any) -> Future[Any]:
 class Results:
     """The results of a generator or Dataset, in order, made as they are asked for."""
 
-    def __init__(self, call: Call, inputs: Any) -> None:
+    def __init__(self, call: Call, inputs: Any, bar: Any) -> None:
         self._inputs = inputs
+        self._bar = bar
         indexed = isinstance(inputs, torch.utils.data.Dataset) and not isinstance(
             inputs, torch.utils.data.IterableDataset
         )
@@ -184,7 +185,13 @@ class Results:
         return self
 
     def __next__(self) -> Any:
-        return next(self._results)
+        try:
+            result = next(self._results)
+        except BaseException:
+            self._bar.close()
+            raise
+        self._bar.update()
+        return result
 
     def __len__(self) -> int:
         return len(self._inputs)
