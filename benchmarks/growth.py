@@ -88,7 +88,7 @@ def one_call(loaded: Loaded, kind: str, rows: int, before: int) -> dict[str, Any
     peak = memory.peak_rss_bytes()
     if count != rows:
         raise RuntimeError(f"{rows} rows have {count} results")
-    sizes = {"inputs": held, "results": memory.held_bytes(results)}
+    sizes = {"inputs": held, "results": memory.held_bytes(results) if results else 0}
     del results
     gc.collect()
     after = memory.rss_bytes()
