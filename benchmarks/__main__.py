@@ -24,10 +24,13 @@ SCENARIOS: Mapping[str, str] = {
     "W4": "benchmarks.w4_single_text",
     "W5": "benchmarks.w5_skew",
     "LENGTHS": "benchmarks.lengths",
+    "THREADS": "benchmarks.threads",
     "W2": "benchmarks.w2_short_list",
     "W3": "benchmarks.w3_long_list",
     "W9": "benchmarks.w9_cold_start",
     "W10": "benchmarks.w10_accuracy",
+    "GROWTH": "benchmarks.growth",
+    "SOAK": "benchmarks.soak",
 }
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sys
-from pathlib import Path
 from typing import Any
+
+from benchmarks.memory import peak_rss_bytes
 
 TEXT = "The first answer is the one that somebody waits for."
 
@@ -29,24 +29,6 @@ def main() -> None:
         transformers = importlib.import_module("transformers")
         result = [transformers.pipeline.__name__, transformers.AutoTokenizer.__name__]
     print("\n" + json.dumps({"result": result, "peak_rss_bytes": peak_rss_bytes()}), flush=True)
-
-
-def peak_rss_bytes() -> int:
-    """Give the largest resident memory of this process so far.
-
-    Linux counts `VmHWM` from the start of the program; `ru_maxrss` can still hold the size of the process that forked
-    this one, so that it is only read where there is nothing else.
-    """
-    try:
-        found = re.search(r"^VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text("utf-8"), re.MULTILINE)
-    except OSError:
-        found = None
-    if found:
-        return int(found[1]) * 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 if __name__ == "__main__":

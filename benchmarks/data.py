@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Model:
         head: How the name of its model class ends.
         labels: Of the head; none for transformers' own two.
         weights: What the tables say of its weights.
+        size: Arguments of its config, for a model that is not of the usual size.
     """
 
     task: str
@@ -38,14 +39,22 @@ class Model:
     head: str = ""
     labels: tuple[str, ...] = ()
     weights: str = WEIGHTS
+    size: Mapping[str, int] = field(default_factory=dict)
 
 
-# Random ones have the defaults of their transformers config classes: the sizes of the published base models.
+# Random ones have the defaults of their transformers config classes, the sizes of the published base models, but for
+# the tiny one: with that, what fastpipe does for each row is most of the time.
 MODELS: Mapping[str, Model] = {
     "distilbert-base": Model(task="text-classification", family="DistilBert", head="ForSequenceClassification"),
     "bert-base": Model(task="text-classification", family="Bert", head="ForSequenceClassification"),
     "bert-base-entities": Model(
         task="token-classification", family="Bert", head="ForTokenClassification", labels=_ENTITIES
+    ),
+    "distilbert-tiny": Model(
+        task="text-classification",
+        family="DistilBert",
+        head="ForSequenceClassification",
+        size={"n_layers": 2, "n_heads": 2, "dim": 128, "hidden_dim": 512},
     ),
     "all-MiniLM-L6-v2": Model(task="feature-extraction", weights="real (all-MiniLM-L6-v2)"),
 }
@@ -54,6 +63,8 @@ MODELS: Mapping[str, Model] = {
 _MEDIAN_WORDS, _SIGMA, _FEWEST, _MOST = 25, 0.9, 2, 380
 # Share of words that get a suffix piece: with it, a word is about 1.25 tokens, as in English prose.
 _SUFFIXED = 0.25
+# A prime: multiples of it take words from all over the vocabulary, and each word once.
+_STRIDE = 7919
 
 
 def vocabulary_folder() -> Path:
@@ -90,7 +101,7 @@ def save_model(workspace: str, name: str) -> str:
 
     torch.manual_seed(_SEED)
     labels = {"id2label": dict(enumerate(made.labels))} if made.labels else {}
-    config = getattr(transformers, f"{made.family}Config")(**labels)
+    config = getattr(transformers, f"{made.family}Config")(**labels, **made.size)
     model = getattr(transformers, made.family + made.head)(config).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         vocabulary_folder(), model_max_length=config.max_position_embeddings
@@ -107,7 +118,7 @@ def save_model(workspace: str, name: str) -> str:
 
 
 @cache
-def _pieces() -> tuple[list[str], list[str]]:
+def pieces() -> tuple[list[str], list[str]]:
     """Whole words and suffixes of the vocabulary, plain letters only."""
     lines = (vocabulary_folder() / "vocab.txt").read_text("utf-8").splitlines()
     plain = [line for line in lines if line.removeprefix("##").isascii() and line.removeprefix("##").isalpha()]
@@ -118,7 +129,7 @@ def _pieces() -> tuple[list[str], list[str]]:
 @cache
 def mixed_texts(count: int) -> list[str]:
     """Make texts whose word counts are lognormal: median 25, sigma 0.9, from 2 to 380."""
-    words, suffixes = _pieces()
+    words, suffixes = pieces()
     chance = random.Random(_SEED)
     texts = []
     for _ in range(count):
@@ -134,7 +145,7 @@ def mixed_texts(count: int) -> list[str]:
 @cache
 def exact_texts(count: int, tokens: int) -> list[str]:
     """Make different texts that are all exactly so many tokens, the two special ones included."""
-    words, _ = _pieces()
+    words, _ = pieces()
     chance = random.Random(_SEED + tokens)
     return [" ".join(chance.choices(words, k=tokens - 2)) for _ in range(count)]
 
@@ -142,12 +153,35 @@ def exact_texts(count: int, tokens: int) -> list[str]:
 @cache
 def ranged_texts(count: int, fewest: int, most: int) -> list[str]:
     """Make different texts of `fewest` to `most` tokens, each number as likely, the two special ones included."""
-    words, _ = _pieces()
+    words, _ = pieces()
     chance = random.Random(_SEED + most)
     texts: dict[str, None] = {}
     while len(texts) < count:  # of two equal texts the second would cost next to nothing
         texts[" ".join(chance.choices(words, k=chance.randint(fewest, most) - 2))] = None
     return list(texts)
+
+
+def distinct_texts(count: int, fewest: int, most: int, *, first: int = 0) -> Iterator[str]:
+    """Make different texts of `fewest` to `most` tokens one by one, so that none but the latest takes memory.
+
+    Args:
+        count: How many.
+        fewest: Tokens of the shortest, the two special ones included.
+        most: Of the longest.
+        first: How many of the same series to leave out.
+
+    Raises:
+        ValueError: The series has no more texts that differ.
+    """
+    words, _ = pieces()
+    chance = random.Random(_SEED + first)
+    lengths = most - fewest + 1
+    if first + count > lengths * len(words):
+        raise ValueError(f"there are {lengths * len(words)} such texts, and {first + count} are asked for")
+    for number in range(first, first + count):
+        serial, longer = divmod(number, lengths)  # texts of one length differ in their first word
+        chosen = [words[serial * _STRIDE % len(words)], *chance.choices(words, k=fewest - 3 + longer)]
+        yield " ".join(chosen)
 
 
 def every(texts: list[str], count: int) -> list[str]:

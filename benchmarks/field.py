@@ -86,20 +86,24 @@ class Bench:
         """Scale an amount of work to the size of this run."""
         return max(least, round(amount * self.size))
 
-    def entrants(self, model: str) -> list[Entrant]:
+    def entrants(self, model: str, *, runners: bool = False) -> list[Entrant]:
         """Load all contenders for a model's task with it, each in its process.
 
         Those that an earlier scenario loaded with the same model are given as they are.
+
+        Args:
+            model: One of `data.MODELS`.
+            runners: Leave out those without fastpipe's runner.
         """
         if any(name != model for name, _ in self._loaded):
             self.close()  # the memory is not enough for every model in every process
         task = data.MODELS[model].task
         for contender in self.contenders:
-            tried = (model, contender.name) in {*self._loaded, *self._given_up}
+            tried = (model, contender.name) in {*self._loaded, *self._given_up} or (runners and not contender.runner)
             if not tried and (not contender.tasks or task in contender.tasks):
                 say(f"loading {contender.name}, {model}")
                 self._load(contender, model)
-        return list(self._loaded.values())
+        return [entrant for entrant in self._loaded.values() if entrant.contender.runner or not runners]
 
     def start(self, name: str, load: str, **arguments: Any) -> tuple[Worker, dict[str, Any]]:
         """Start a worker and let it load something."""

@@ -71,7 +71,7 @@ def text(documents: Sequence[Document], picture: str = "") -> str:
     if picture:
         lines += ["## Throughput by length", "", f"![Texts per second against tokens of a text]({picture})", ""]
     for scenario in scenarios:
-        lines += [f"## {scenario.lower() if scenario == _PLOT_SCENARIO else scenario}", ""]
+        lines += [f"## {scenario.lower() if scenario.isalpha() else scenario}", ""]
         for run, result in results:
             if result["scenario"] == scenario:
                 lines += _section(run, documents[run - 1], result)

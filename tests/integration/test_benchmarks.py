@@ -17,7 +17,22 @@ import pytest
 import torch
 import transformers
 
-from benchmarks import contenders, data, field, lists, loaders, machine, overhead, page, peers, report
+from benchmarks import (
+    contenders,
+    data,
+    field,
+    growth,
+    lists,
+    loaders,
+    machine,
+    memory,
+    overhead,
+    page,
+    peers,
+    report,
+    soak,
+    threads,
+)
 from benchmarks.worker import Worker, WorkerError
 from fastpipe.hardware import Hardware
 from tests.conftest import V5
@@ -25,6 +40,7 @@ from tests.integration.jobs import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS, OPTIMUM = "fastpipe-openvino-int8", "optimum-onnxruntime-int8"
+PLAIN = "fastpipe-openvino-fp32"  # built in no time
 HARDWARE = Hardware(architecture="x86_64", cpu_model="any", isa=(), cores=2, memory_bytes=2**30, gpus=())
 
 
@@ -74,6 +90,12 @@ def run(workspace: Path) -> tuple[dict[str, Any], str]:
 def alone(workspace: Path) -> tuple[dict[str, Any], str]:
     """The other scenarios, with one contender."""
     return measured(workspace, ["W2", "W3", "lengths"], OURS, "0.01")
+
+
+@pytest.fixture(scope="module")
+def lasting(workspace: Path) -> tuple[dict[str, Any], str]:
+    """Those about many rows, long runs and many threads, with one contender."""
+    return measured(workspace, ["growth", "soak", "threads"], PLAIN, "0.004")
 
 
 def lanes(run: tuple[dict[str, Any], str], scenario: str) -> dict[str, Any]:
@@ -207,6 +229,49 @@ class TestAlone:
         assert drawn.is_file() == ("(benchmarks.svg)" in written)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(V5, reason="two dozen processes, which the tests next to transformers 4 have started")
+class TestLasting:
+    def test_growth_has_lists_and_generators_of_every_size(self, lasting):
+        found = lanes(lasting, "GROWTH")
+        names = {growth.lane_name(PLAIN, kind, rows) for kind in ("list", "generator") for rows in (4, 40, 400)}
+        assert set(found) == names
+        for name, lane in found.items():
+            (sample,) = lane["samples"]
+            assert sample["seconds"][0] > 0
+            assert sample["peak"] >= sample["before"] - 2**20 > 0
+            assert bool(sample["results"]) == bool(sample["inputs"]) == ("list" in name)
+        table = lasting[0]["results"][0]["tables"][0]
+        rows = {row[0]: row for row in table["rows"]}
+        for column in ("time per row x", "peak RSS x"):
+            assert rows[growth.lane_name(PLAIN, "list", 4)][table["columns"].index(column)] == "1.00"
+
+    def test_soak_samples_memory_over_calls_and_pipelines(self, lasting):
+        found = lanes(lasting, "SOAK")
+        (calls,), (pipelines,) = found[f"{PLAIN}, calls"]["samples"], found[f"{PLAIN}, pipelines"]["samples"]
+        assert lasting[0]["results"][1]["facts"]["calls"] == len(calls["resident"]) == 80
+        assert len(pipelines["resident"]) == 3
+        assert min(calls["resident"] + pipelines["resident"]) > 50 * 2**20
+        assert 80e6 < pipelines["model_bytes"] < 100e6
+
+    def test_threads_have_texts_and_lists_beside_one_thread(self, lasting):
+        found = lanes(lasting, "THREADS")
+        assert {name: lane["samples"][0]["texts"] for name, lane in found.items()} == {
+            f"{PLAIN}, one text": 8 * 2,
+            f"{PLAIN}, a list": 8 * 16,
+        }
+        for lane in found.values():
+            assert lane["samples"][0]["one_thread_s"] > 0
+            assert lane["samples"][0]["difference"] <= 1e-5
+
+    def test_soak_growth_and_threads_name_their_weights_on_the_page(self, lasting):
+        written = page.text([lasting[0]])
+        for scenario in ("growth", "soak", "threads"):
+            assert f"## {scenario}\n" in written
+        assert "| SOAK | distilbert-tiny, all-MiniLM-L6-v2 | distilbert-tiny: random" in written
+        assert lasting[1].count("Weights: ") == 4
+
+
 @pytest.mark.parametrize(("wrong", "named"), [("W77", "W77"), ("--only=nobody", "nobody"), ("--rounds=0", "rounds")])
 def test_a_wrong_argument_is_named(wrong: str, named: str, capsys: pytest.CaptureFixture[str]):
     from benchmarks.__main__ import main
@@ -236,6 +301,16 @@ def test_short_and_long_texts_have_the_tokens_that_the_scenarios_say():
         assert fewest <= min(lengths) <= max(lengths) <= most
         assert len(set(texts)) == count
         assert len(lengths) >= 13
+
+
+def test_texts_for_growth_come_one_by_one_and_all_differ():
+    tokenizer = transformers.AutoTokenizer.from_pretrained(data.vocabulary_folder())
+    texts = list(data.distinct_texts(30_000, 3, 15))
+    assert len(set(texts)) == 30_000
+    assert {len(ids) for ids in tokenizer(texts[:1300])["input_ids"]} == set(range(3, 16))
+    assert set(data.distinct_texts(1000, 3, 15, first=1000)).isdisjoint(texts[:1000])
+    with pytest.raises(ValueError, match="asked for"):
+        next(data.distinct_texts(10**6, 3, 15))
 
 
 def test_operations_are_those_that_torch_counts():
@@ -359,6 +434,60 @@ def test_clocks_count_no_second_twice_and_are_taken_away():
     gone, idle = found["missing"][0], found["missing"][-1]
     assert "fastpipe.batching.planner.no_such_function" in gone
     assert idle == "idle (no call)"
+
+
+def fake(answer: Any) -> loaders.Loaded:
+    """A contender that needs no model: it answers texts by their words."""
+
+    def pipe(texts: Any, **parameters: Any) -> Any:
+        if isinstance(texts, (str, list)):
+            return [answer(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        return map(answer, texts)
+
+    return loaders.Loaded(pipe=pipe, config=None, task="text-classification")
+
+
+def by_words(text: str) -> dict[str, Any]:
+    return {"label": "LABEL_0", "score": len(text.split()) / 100}
+
+
+@pytest.mark.parametrize("kind", growth.KINDS)
+def test_growth_takes_the_list_and_its_results_away(kind: str):
+    sample = growth.one_call(fake(by_words), kind, rows=2000, before=10)
+    own = 2000 * (sys.getsizeof(by_words("")) + sys.getsizeof(0.5)) if kind == "list" else 0
+    assert own <= sample["results"] <= own + 20_000 * (kind == "list") + 1000
+    assert (sample["inputs"] > 2000 * 50) == (kind == "list")
+    with pytest.raises(RuntimeError, match="2 rows have 0 results"):
+        growth.one_call(loaders.Loaded(pipe=lambda *a, **k: [], config=None, task="text-classification"), kind, 2, 1)
+
+
+def test_soak_compares_the_last_third_with_the_middle_one():
+    assert soak.thirds([9, 9, 1, 2, 3, 4, 5, 6]) == (3.5, 5.5)
+    calls = soak.many_calls(fake(by_words), 300)
+    assert len(calls["resident"]) == 100
+
+
+def test_threads_notice_a_result_that_is_another_ones():
+    texts = data.ranged_texts(64, 8, 64)
+    for job in (threads.with_texts, threads.with_lists):
+        sample = job(fake(by_words), texts, {})
+        assert (sample["texts"], sample["difference"]) == (64, 0)
+    answers = iter(range(10**6))
+    with pytest.raises(RuntimeError, match="8 threads give"):
+        threads.with_texts(fake(lambda text: {"label": "LABEL_0", "score": next(answers)}), texts, {})
+
+
+def test_memory_is_read_and_its_peak_begun_anew():
+    held = np.ones(2**24)  # 128 MiB
+    assert memory.rss_bytes() > held.nbytes
+    before = memory.peak_rss_bytes()
+    assert before > held.nbytes
+    del held
+    if not memory.reset_peak():
+        pytest.skip("Linux alone can")
+    assert memory.peak_rss_bytes() < before - 2**26
+    twice = ["a" * 1000, "a" * 1000, 0.5]
+    assert memory.held_bytes(twice) == sum(map(sys.getsizeof, (twice, *twice[1:])))
 
 
 def test_lanes_take_turns(tmp_path: Path):
