@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 from dataclasses import fields, replace
@@ -41,6 +42,7 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
             calibration_data: Inputs that stand for yours: an iterable of them, a dataset's column, or a text file.
             accuracy: What a recipe must reach beside fp32: "auto", a number, `fastpipe.Accuracy`, `None` for no check.
             cache_dir: Folder for built models.
+            progress_bar: Whether the steps of a build are shown; on a terminal they are unless this is False.
 
     Returns:
         An instance of the task's own transformers class. `pipe.plan` says what runs and why, `pipe.report` what the
@@ -150,11 +152,12 @@ def _on_engine(
     selection = Selection(
         pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
     )
-    recipe, report = selection.choose()
-    artifact = selection.compiled(recipe)
-    asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
-    model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
-    cost, streams = selection.speed(recipe, artifact.facts)
+    with contextlib.closing(selection.steps):
+        recipe, report = selection.choose()
+        artifact = selection.compiled(recipe)
+        asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
+        model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
+        cost, streams = selection.speed(recipe, artifact.facts)
     selection.equip(artifact.facts, cost, streams)
     pipe.report = report
     return pipe, plan.decided(chosen, recipe.name, report.reason, streams)

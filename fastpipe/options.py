@@ -54,6 +54,7 @@ class Options:
         accuracy: "auto" for the task's own thresholds, an `Accuracy` or a mapping of its fields, a number for the
             least agreement alone, or `None` to check nothing.
         cache_dir: Folder of the artifacts. Default: `FASTPIPE_CACHE`, else the user's cache folder.
+        progress_bar: Whether the steps of a build are shown. Default: `FASTPIPE_PROGRESS`, else on a terminal.
     """
 
     backend: str = "auto"
@@ -61,6 +62,7 @@ class Options:
     calibration_data: Any = None
     accuracy: Accuracy | float | str | None = "auto"
     cache_dir: Path | None = None
+    progress_bar: bool | None = None
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:

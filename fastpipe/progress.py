@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,8 +53,8 @@ class Steps:
     def __init__(self, title: str, asked: bool | None) -> None:
         self._title = title
         self._asked = asked
-        self._started = time.perf_counter()
         self._bar: Any = None
+        self._step = ""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -66,12 +65,13 @@ class Steps:
             shown = wanted(self._asked)
             # tqdm's own word for "on a terminal" is None.
             self._bar = tqdm(bar_format="{desc} [{elapsed}]", leave=False, disable=None if shown is None else not shown)
-        before = self._bar.desc
-        self._bar.set_description_str(f"{self._title}: {name}")
+        before, self._step = self._step, f"{self._title}: {name}"
+        self._bar.set_description_str(self._step)
         try:
             yield
         finally:
-            self._bar.set_description_str(before or "")
+            self._step = before
+            self._bar.set_description_str(before)
 
     def close(self) -> None:
         """Take the line away."""

@@ -36,6 +36,7 @@ from fastpipe.precision import gate, sample
 from fastpipe.precision.calibration import Calibration
 from fastpipe.precision.recipes import FP32, Recipe
 from fastpipe.precision.report import Report
+from fastpipe.progress import Steps
 from fastpipe.tasks import ORDER, Task
 
 _logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Selection:
         self.store = Store(self.options.cache_dir)
         self.ladder = [r for r in self.backend.recipes(self.hardware) if self.given or not r.calibrated]
         self.spec = self._spec()
+        self.steps = Steps(Path(self.request.model_id or "model").name, self.options.progress_bar)
         self._artifacts: dict[str, Artifact] = {}
 
     def choose(self) -> tuple[Recipe, Report]:
@@ -108,23 +110,26 @@ class Selection:
 
     def _obtain(self, recipe: Recipe) -> Artifact:
         def export(folder: Path) -> dict[str, Any]:
-            return build.export(
-                folder,
-                model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
-                tokenizer=self.pipe.tokenizer,
-                task=self.task,
-                backend=self.backend,
-                threads=self.plan.threads,
-            )
+            with self.steps.step(f"exporting to {self.backend.name}"):
+                return build.export(
+                    folder,
+                    model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
+                    tokenizer=self.pipe.tokenizer,
+                    task=self.task,
+                    backend=self.backend,
+                    threads=self.plan.threads,
+                )
 
         def quantize(folder: Path) -> dict[str, Any]:
-            return build.quantize(
-                folder,
-                source=self.artifact(FP32),
-                backend=self.backend,
-                weights=recipe.weights,
-                calibration=self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else (),
-            )
+            source = self.artifact(FP32)
+            with self.steps.step(f"quantizing for {recipe.name}"):
+                return build.quantize(
+                    folder,
+                    source=source,
+                    backend=self.backend,
+                    weights=recipe.weights,
+                    calibration=self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else (),
+                )
 
         return self.store.obtain(self._spec_of(recipe), export if recipe.weights == FP32.weights else quantize)
 
@@ -135,8 +140,9 @@ class Selection:
         def compile_(folder: Path) -> Mapping[str, Any]:
             source = self.artifact(recipe)
             try:
-                self.backend.compile(source.folder, folder, settings)
-                self.backend.load(folder, settings)
+                with self.steps.step(f"compiling {recipe.name}"):
+                    self.backend.compile(source.folder, folder, settings)
+                    self.backend.load(folder, settings)
             except (OSError, MemoryError):
                 raise
             except Exception as error:
@@ -192,10 +198,11 @@ class Selection:
 
             cost, gains = USUAL, {1: 1.0}
             try:
-                cost = measure(model.run, feed_of, max_tokens=limit, batchable=batchable)
-                for streams in candidates(self.plan.threads):
-                    if beside := model.beside(streams):
-                        gains[streams] = faster(model.run, beside, feed_of, cost, streams)
+                with self.steps.step("timing batches"):
+                    cost = measure(model.run, feed_of, max_tokens=limit, batchable=batchable)
+                    for streams in candidates(self.plan.threads):
+                        if beside := model.beside(streams):
+                            gains[streams] = faster(model.run, beside, feed_of, cost, streams)
             except (OSError, MemoryError):  # these pass, and what is found here is remembered
                 raise
             except Exception:  # the model refuses a shape that no input of its user may have: nothing was learnt
@@ -228,7 +235,8 @@ class Selection:
         }
 
         def check(folder: Path) -> dict[str, Any]:
-            return {"report": self._check(accuracy, named).to_dict()}
+            with self.steps.step("checking accuracy"):
+                return {"report": self._check(accuracy, named).to_dict()}
 
         return Report.from_dict(self.store.obtain(replace(self.spec, choice=question), check).facts["report"])
 
