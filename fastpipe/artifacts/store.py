@@ -58,14 +58,18 @@ class Store:
         self.root = root or Path(platformdirs.user_cache_path("fastpipe"))
         self._place: Store | None = None
 
-    def find(self, key: str) -> Artifact | None:
+    def find(self, key: str, *, then: str = "building again") -> Artifact | None:
         """Give the artifact of a key, or `None` when it is absent, damaged or of another format.
 
         Takes no lock and writes nothing, so that a read-only cache serves.
+
+        Args:
+            key: Of its spec.
+            then: What follows when it is damaged, for the warning.
         """
         found, damage = self._look(key)
         if damage:
-            warnings.warn(f"{self.root / key}: {damage}; building again", CacheWarning)
+            warnings.warn(f"{self.root / key}: {damage}; {then}", CacheWarning)
         return found
 
     def _look(self, key: str) -> tuple[Artifact | None, str]:
@@ -103,6 +107,26 @@ class Store:
         if "failed" in found.manifest:
             raise ExportError(str(found.manifest["failed"]))
         return found
+
+    def replace(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
+        """Build the artifact of a spec, whether there is one or not.
+
+        Who reads meanwhile finds the old one, then the new one, each of them whole.
+
+        Args:
+            spec: What is wanted.
+            build: As for `obtain`.
+
+        Raises:
+            OSError: The disk is full, or another error of the file system.
+        """
+        store = self._writable()
+        lock = filelock.FileLock(store.root / f"{spec.key}.lock")
+        _acquire(lock, spec.key)
+        try:
+            return store._build(spec, build)
+        finally:
+            lock.release()
 
     def _writable(self) -> Store:
         """Give this store, or one in a temporary folder where this one's folder cannot be written to."""
@@ -148,9 +172,11 @@ class Store:
             }
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
             final = self.root / spec.key
-            if final.exists():  # only ever a damaged one: find() did not want it
-                shutil.rmtree(final)
+            aside = self.root / f"{spec.key}.tmp-old"
+            if final.exists():  # a damaged one that find() did not want, or one to replace
+                final.rename(aside)  # at once, so that nobody reads one that is half gone
             folder.rename(final)
+            shutil.rmtree(aside, ignore_errors=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

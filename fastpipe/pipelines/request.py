@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,15 @@ class Request:
         return self.transformers_pipeline(device="cpu", **changes).model if self.model_id else self.arguments["model"]
 
     def digest_of_weights(self) -> str:
-        """Identify the weights by content or commit.
+        """Identify the weights by content or commit; they are read once.
 
         Raises:
             FileNotFoundError: The model's folder holds no weights.
         """
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         model = self.arguments["model"]
         if not isinstance(model, str):
             return digest_of_model(model)
