@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -59,10 +60,10 @@ def tune(
 
 def _show(tuning: Tuning) -> None:
     head, *rows = tuning.rows()
-    table = Table(title=tuning.title, title_justify="left")
+    table = Table(title=tuning.title, title_justify="left", box=box.SIMPLE_HEAD)
     for number, name in enumerate(head):
         reason = number == len(head) - 1
-        table.add_column(name, justify="right" if "/s" in name or "x " in name else "left", no_wrap=not reason)
+        table.add_column(name, justify="right" if name.endswith("/s") else "left", no_wrap=not reason)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row), style="bold" if row[0].startswith("*") else "")
     Console().print(table)

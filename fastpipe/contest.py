@@ -13,9 +13,9 @@ from fastpipe.precision.report import Candidate, Report
 from fastpipe.timing import Timing
 
 _FINALISTS = 4  # all of them are loaded at once
-_HOPEFUL = 0.5  # of the best speed in the check: who has less does not make up for it end to end
+_HOPEFUL = 0.5  # of the engine's best speed in the check: who has less does not make up for it end to end
 _CLEARLY = 1.05  # what a measurement on a busy machine is worth
-_HEAD = ("  backend", "precision", "samples/s", "x torch", "passed", "reason")
+_HEAD = ("  backend", "precision", "samples/s", "passed", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +77,11 @@ class Tuning:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Give the table as texts, its head first; the row of the choice begins with a star."""
-        torch = next((one.rate for one in self.contenders if one.backend == "torch"), 0.0)
         found = [
             (
                 ("* " if one.name == self.chosen.name else "  ") + one.backend,
                 one.precision,
                 figure(one.rate) if one.rate else "",
-                f"{one.rate / torch:.2f}" if one.rate and torch else "",
                 "yes" if one.passed else "no",
                 one.reason,
             )
@@ -94,7 +92,7 @@ class Tuning:
     def __str__(self) -> str:
         rows = self.rows()
         wide = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
-        sides = ("<", "<", ">", ">", ">")
+        sides = ("<", "<", ">", "<")
         lines = [
             "  ".join([*(f"{cell:{s}{w}}" for cell, s, w in zip(row, sides, wide, strict=False)), row[-1]]).rstrip()
             for row in rows
@@ -111,7 +109,7 @@ class Tuning:
 def entrants(engine: Engine, report: Report) -> list[Contender]:
     """Give an engine's recipes as the accuracy check left them, and those it does not try."""
     tried = {c.recipe: c for c in report.candidates}
-    missing = Candidate(recipe="", verdict="not tried: by name only, as it is not made for speed")
+    missing = Candidate(recipe="", verdict="by name only")
     found = [(name, tried.get(name, missing)) for name in engine.precisions]
     return [
         Contender(
@@ -126,10 +124,14 @@ def entrants(engine: Engine, report: Report) -> list[Contender]:
 
 
 def finalists(contenders: Sequence[Contender]) -> list[Contender]:
-    """Choose who is timed end to end: those that pass, the fastest in the check first."""
-    passed = sorted((one for one in contenders if one.passed), key=lambda one: -one.check_rate)
-    best = passed[0].check_rate if passed else 0.0
-    return [one for one in passed if one.check_rate >= _HOPEFUL * best][:_FINALISTS]
+    """Choose who is timed end to end: of each engine the fastest in the check that passed, then the second ones."""
+    ranks: list[tuple[int, float, Contender]] = []
+    for backend in dict.fromkeys(one.backend for one in contenders):
+        passed = [one for one in contenders if one.backend == backend and one.passed]
+        passed.sort(key=lambda one: -one.check_rate)
+        hopeful = [one for one in passed if one.check_rate >= _HOPEFUL * passed[0].check_rate]
+        ranks += [(place, -one.check_rate, one) for place, one in enumerate(hopeful)]
+    return [one for *_, one in sorted(ranks, key=lambda rank: rank[:2])][:_FINALISTS]
 
 
 def ranked(contenders: Sequence[Contender], timings: Mapping[str, Timing]) -> tuple[Contender, list[Contender]]:
@@ -146,22 +148,24 @@ def ranked(contenders: Sequence[Contender], timings: Mapping[str, Timing]) -> tu
     fastest = max(rates, key=lambda name: rates[name])
     near = [one for one in contenders if rates.get(one.name, 0.0) * _CLEARLY >= rates[fastest]]
     winner = max(near, key=lambda one: (_safety(one), rates[one.name])).name
-    checked = max(contenders, key=lambda one: one.check_rate if one.passed else 0.0)
+    checked = {one.backend: one for one in sorted(contenders, key=lambda one: one.check_rate) if one.passed}
 
     def reason(one: Contender) -> str:
         timing = timings.get(one.name)
         if timing is None:
-            rates_there = (
-                f"{figure(one.check_rate)} texts/s in the check, {figure(checked.check_rate)} with {checked.name}"
+            if not one.passed:
+                return one.reason
+            best = checked[one.backend]
+            return (
+                f"not timed: {figure(one.check_rate)} texts/s in the check, {best.precision} {figure(best.check_rate)}"
             )
-            return f"not timed: {rates_there}" if one.passed else one.reason
         if one.name == winner:
             others = f"of {len(rates)} timed end to end"
             return f"the fastest {others}" if winner == fastest else f"as fast as the fastest {others}, and safer"
         times = timing.rate / rates[winner]
         if not timing.rounds:
-            return f"left out after the first {timing.items} inputs: {times:.2f}x the speed of the chosen"
-        return f"{times:.2f}x the speed of the chosen" + (", which is safer" if times > 1 else "")
+            return f"{times:.2f}x the chosen on {timing.items} inputs, and left out from there on"
+        return f"{times:.2f}x the chosen" + (", which is safer" if times > 1 else "")
 
     found = [replace(one, rate=_rate(timings.get(one.name)), reason=reason(one)) for one in contenders]
     return next(one for one in found if one.name == winner), found
@@ -171,7 +175,8 @@ def others(contenders: Sequence[Contender], chosen: Contender, samples: int) -> 
     """Say of each other engine in a sentence why it was not chosen, by its best recipe."""
     best: dict[str, Contender] = {}
     for one in contenders:
-        if one.backend != chosen.backend and (one.backend not in best or one.rate > best[one.backend].rate):
+        before = best.get(one.backend)
+        if one.backend != chosen.backend and (before is None or (one.rate, one.passed) > (before.rate, before.passed)):
             best[one.backend] = one
     return {
         name: f"tuned on {samples} inputs: {figure(one.rate)} samples/s in {one.precision}"

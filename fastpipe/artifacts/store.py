@@ -109,13 +109,13 @@ class Store:
         return found
 
     def replace(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
-        """Build the artifact of a spec, whether there is one or not.
+        """Write the record of a spec, whether there is one or not.
 
-        Who reads meanwhile finds the old one, then the new one, each of them whole.
+        Who reads meanwhile finds the old one or the new one, each of them whole; between the two, for an instant, none.
 
         Args:
             spec: What is wanted.
-            build: As for `obtain`.
+            build: As for `obtain`; it writes no files, as whoever reads those of the old one would lose them.
 
         Raises:
             OSError: The disk is full, or another error of the file system.
