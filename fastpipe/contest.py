@@ -111,14 +111,9 @@ def entrants(engine: Engine, report: Report) -> list[Contender]:
     tried = {c.recipe: c for c in report.candidates}
     missing = Candidate(recipe="", verdict="by name only")
     found = [(name, tried.get(name, missing)) for name in engine.precisions]
+    why = {name: "" if c.passed else c.verdict for name, c in found}
     return [
-        Contender(
-            backend=engine.name,
-            precision=name,
-            passed=c.passed,
-            check_rate=c.rate,
-            reason="" if c.passed else c.verdict,
-        )
+        Contender(backend=engine.name, precision=name, passed=c.passed, check_rate=c.rate, reason=why[name])
         for name, c in found
     ]
 
@@ -167,7 +162,8 @@ def ranked(contenders: Sequence[Contender], timings: Mapping[str, Timing]) -> tu
             return f"{times:.2f}x the chosen on {timing.items} inputs, and left out from there on"
         return f"{times:.2f}x the chosen" + (", which is safer" if times > 1 else "")
 
-    found = [replace(one, rate=_rate(timings.get(one.name)), reason=reason(one)) for one in contenders]
+    measured = {name: round(timing.rate, 3) for name, timing in timings.items()}
+    found = [replace(one, rate=measured.get(one.name, 0.0), reason=reason(one)) for one in contenders]
     return next(one for one in found if one.name == winner), found
 
 
@@ -203,10 +199,6 @@ def judged(report: Report, chosen: str, samples: int) -> Report:
 def figure(rate: float) -> str:
     """Write a rate in no more digits than it is known to."""
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-
-
-def _rate(timing: Timing | None) -> float:
-    return round(timing.rate, 3) if timing else 0.0
 
 
 def _safety(one: Contender) -> int:

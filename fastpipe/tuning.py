@@ -54,9 +54,8 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
     given = read(samples)
     started = time.perf_counter()
     hardware = detect_hardware()
-    workshop = _Workshop(
-        request=requests.resolve(_without_dtype(origin.arguments)), hardware=hardware, given=given, cache_dir=cache_dir
-    )
+    request = requests.resolve(_without_dtype(origin.arguments))
+    workshop = _Workshop(request=request, hardware=hardware, given=given, cache_dir=cache_dir)
     contenders: dict[str, Contender] = {}
     reports: dict[str, Report] = {}
     for engine in registry.engines(hardware):
@@ -67,7 +66,9 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
     for one in contest.finalists(list(contenders.values())):
         contenders[one.name], reports[one.backend] = workshop.complete(one, reports[one.backend])
         if contenders[one.name].passed:
-            pipes[one.name] = workshop.build(one, reports[one.backend])
+            built = workshop.build(one, reports[one.backend])
+            if (built.plan.backend, built.plan.precision) == (one.backend, one.precision):  # else it was lost meanwhile
+                pipes[one.name] = built
     on_torch = workshop.make("torch")
     reports["torch"] = on_torch.report
     torch = Contender(backend="torch", precision=on_torch.plan.precision, passed=True)
@@ -90,7 +91,7 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
     )
     tuned.explain(ready)
     tuning = Tuning(
-        task=workshop.request.task_name,
+        task=request.task_name,
         samples=count,
         chosen=chosen,
         contenders=tuple(ranked),
@@ -98,7 +99,7 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
         pipe=ready,
     )
     kept = {"choice": tuned.to_dict(), "tuning": tuning.to_dict()}
-    Store(cache_dir).replace(question(workshop.request, hardware), lambda folder: kept)
+    Store(cache_dir).replace(question(request, hardware), lambda folder: kept)
     return tuning
 
 
@@ -137,21 +138,13 @@ class _Workshop:
         alone = self.make(one.backend, one.precision).report
         complete = alone[one.precision]
         candidates = tuple(complete if c.recipe == one.precision else c for c in report.candidates)
-        passed = alone.chosen == one.precision
-        reason = "" if passed else complete.verdict
-        return replace(one, passed=passed, reason=reason), replace(report, candidates=candidates)
+        reason = "" if alone.chosen == one.precision else complete.verdict
+        return replace(one, passed=not reason, reason=reason), replace(report, candidates=candidates)
 
     def build(self, one: Contender, report: Report) -> Any:
         """Make the pipeline that would serve, in the way in which the next construction will make it."""
-        choice = Tuned(
-            backend=one.backend,
-            precision=one.precision,
-            inputs=(),
-            calibration=self.given.digest,
-            reason="",
-            others={},
-            report=report,
-        )
+        digest = self.given.digest
+        choice = Tuned(backend=one.backend, precision=one.precision, calibration=digest, report=report)
         return self.make(one.backend, tuned=choice)
 
     def defaults(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fastpipe import plan
@@ -32,20 +32,20 @@ class Tuned:
     Attributes:
         backend: Name of the engine.
         precision: Name of the recipe.
-        inputs: What the tokenizer gave the model; empty while that does not matter.
         calibration: Digest of the samples, with which a calibrated recipe's artifact is found again.
+        report: The accuracy check on the samples.
+        inputs: What the tokenizer gave the model; empty while that does not matter.
         reason: Why this engine, for the plan.
         others: Why not, by engine, for the plan.
-        report: The accuracy check on the samples.
     """
 
     backend: str
     precision: str
-    inputs: tuple[str, ...]
     calibration: str
-    reason: str
-    others: Mapping[str, str]
     report: Report
+    inputs: tuple[str, ...] = ()
+    reason: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the record as plain values that JSON can hold."""

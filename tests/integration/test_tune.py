@@ -30,7 +30,7 @@ from fastpipe.pipelines import request as requests
 from fastpipe.pipelines.tuned import question
 from fastpipe.timing import Timing
 from tests.compare import assert_same
-from tests.conftest import V5
+from tests.conftest import ENGINES, V5
 from tests.models import Models
 
 TASK = "text-classification"
@@ -204,6 +204,21 @@ def test_what_is_said_wins(models: Models, wins: Rig, monkeypatch: pytest.Monkey
     assert took()[0].startswith("openvino")
 
 
+def test_looking_it_up_reads_the_weights_once(models: Models, wins: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    wins(OTHER)
+    fastpipe.tune(make(models["seqcls"], precision="fp32"), TEXTS)
+    read: list[Path] = []
+    digest = requests.digest_of_folder
+    monkeypatch.setattr(
+        requests, "digest_of_folder", lambda folder, **how: read.append(folder) or digest(folder, **how)
+    )
+    assert is_tuned(make(models["seqcls"]))
+    assert len(read) == 1
+    make(models["seqcls"], backend="torch")
+    make(models["seqcls"], dtype=torch.float16)
+    assert len(read) == 1, "torch needs no digest"
+
+
 def test_it_is_about_weights_and_not_about_a_path(models: Models, wins: Rig, tmp_path: Path) -> None:
     wins(OTHER)
     fastpipe.tune(make(models["seqcls"], precision="fp32"), TEXTS)
@@ -236,18 +251,22 @@ def test_a_damaged_record_is_ignored(models: Models, wins: Rig, damage: str) -> 
     shutil.rmtree(record(models["seqcls"]))
 
 
-def test_a_static_winner_needs_no_data_and_the_cache_keeps_no_sample(models: Models, wins: Rig, cache: Path) -> None:
-    wins(STATIC)
+@pytest.mark.parametrize("backend", ENGINES)
+def test_a_static_winner_needs_no_data_and_the_cache_keeps_no_sample(
+    models: Models, wins: Rig, cache: Path, backend: str
+) -> None:
+    winner = f"{backend} int8-static"
+    wins(winner)
     found = fastpipe.tune(make(models["seqcls"], precision="fp32"), TEXTS)
     again = make(models["seqcls"])
-    assert runs(again) == STATIC
+    assert runs(again) == winner
     assert again(TEXTS) == found.pipe(TEXTS)
     kept = [path for path in cache.rglob("*") if path.is_file()]
     assert kept
     assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
 
     static = [m.parent for m in cache.glob("*/manifest.json") if json.loads(m.read_text())["spec"]["calibration"]]
-    graphs = [path for folder in static for path in folder.glob("*.onnx")]
+    graphs = [path for folder in static for path in folder.iterdir() if path.name != "manifest.json"]
     assert graphs
     for graph in graphs:
         graph.write_bytes(b"damaged")
@@ -256,7 +275,7 @@ def test_a_static_winner_needs_no_data_and_the_cache_keeps_no_sample(models: Mod
     for folder in static:
         shutil.rmtree(folder)
     assert not is_tuned(make(models["seqcls"])), "gone"
-    assert runs(make(models["seqcls"], backend="onnxruntime")) != STATIC
+    assert runs(make(models["seqcls"], backend=backend)) != winner
 
 
 def test_an_artifact_that_can_be_built_again_is(models: Models, wins: Rig, cache: Path) -> None:
