@@ -163,9 +163,10 @@ def _origin(pipe: Any) -> tuple[Request, Path | None]:
     if isinstance(model, EngineModel):
         return model.request, model.cache_dir
     request = getattr(pipe, "_request", None)
-    if request is None or not plan.device.startswith("cpu"):
-        why = "; ".join(dict.fromkeys(c.reason for c in plan.rejected)) or f"it is on {plan.device}"
-        raise OptionError(f"only torch runs this pipeline: {why}", remedy="There is nothing to tune.")
+    if request is None:
+        raise OptionError("no engine takes this task or this model", remedy="Torch runs it: there is nothing to tune.")
+    if not plan.device.startswith("cpu"):
+        raise OptionError(f"this pipeline is on {plan.device}", remedy="Engines run on the CPU: say device='cpu'.")
     return request, pipe._cache_dir
 
 
