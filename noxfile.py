@@ -33,7 +33,7 @@ def tests(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Style, types, and the directions of imports."""
     # torch and its like count as Any, so that this needs none of them. These two are typed, and checked against.
-    install(session, *EXTRAS["lint"], "filelock", "platformdirs")
+    install(session, *EXTRAS["lint"], "filelock", "platformdirs", "typer")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")

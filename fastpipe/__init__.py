@@ -21,10 +21,12 @@ _HOMES = {
     "Hardware": "fastpipe.hardware",
     "Plan": "fastpipe.plan",
     "Report": "fastpipe.precision.report",
+    "Tuning": "fastpipe.contest",
     "Verification": "fastpipe.verification",
     "detect_hardware": "fastpipe.hardware",
     "errors": "",
     "pipeline": "fastpipe.factory",
+    "tune": "fastpipe.tuning",
     "verify": "fastpipe.verification",
 }
 
@@ -33,11 +35,13 @@ __all__ = [
     "Hardware",
     "Plan",
     "Report",
+    "Tuning",
     "Verification",
     "__version__",
     "detect_hardware",
     "errors",
     "pipeline",
+    "tune",
     "verify",
 ]
 

@@ -30,11 +30,13 @@ from transformers import (
 from transformers.pipelines.base import Pipeline
 
 from fastpipe import errors as errors
+from fastpipe.contest import Tuning as Tuning
 from fastpipe.hardware import Hardware as Hardware
 from fastpipe.hardware import detect_hardware as detect_hardware
 from fastpipe.options import Accuracy as Accuracy
 from fastpipe.plan import Plan as Plan
 from fastpipe.precision.report import Report as Report
+from fastpipe.tuning import tune as tune
 from fastpipe.verification import Verification as Verification
 from fastpipe.verification import verify as verify
 
@@ -43,11 +45,13 @@ __all__ = [
     "Hardware",
     "Plan",
     "Report",
+    "Tuning",
     "Verification",
     "__version__",
     "detect_hardware",
     "errors",
     "pipeline",
+    "tune",
     "verify",
 ]
 __version__: str

@@ -17,11 +17,13 @@ from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.pipelines import request as requests
+from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.selection import Selection, limit_tokenizer
+from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
 from fastpipe.precision.report import Report
 from fastpipe.tasks import Task
@@ -71,6 +73,38 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
     # Read once: it may be a generator, and several engines may want it.
     given = None if own.calibration_data is None else calibration.read(own.calibration_data)
     request = requests.resolve(arguments)
+    on_cpu = device.startswith("cpu")
+    tuned = tunings.find(request, own, precision, hardware, registry.engines(hardware)) if on_cpu else None
+    pipe = make(request, own, precision, hardware, device, given, tuned)
+    for message in filter(None, (device_warning, pipe.plan.warning)):
+        warnings.warn(message, FallbackWarning, stacklevel=2)
+    return pipe
+
+
+def make(
+    request: Request,
+    own: options.Options,
+    precision: str | None,
+    hardware: Hardware,
+    device: str,
+    given: calibration.Calibration | None,
+    tuned: Tuned | None = None,
+) -> Any:
+    """Plan, and build what the plan says; where an engine cannot take the model, plan again without it.
+
+    Args:
+        request: The resolved call.
+        own: What the user said to us.
+        precision: The one they named, by its name or by a dtype.
+        hardware: What this machine has.
+        device: torch's name of the device.
+        given: The calibration data, if there is any.
+        tuned: The choice of tuning to follow, if there is one.
+
+    Raises:
+        OptionError: As `pipeline`.
+        MissingBackendError: As `pipeline`.
+    """
     failed: dict[str, str] = {}
     while True:
         chosen = plan.choose(
@@ -83,20 +117,27 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
             precision=precision,
             device=device,
             failed=failed,
+            first=tuned.backend if tuned else "",
         )
+        if tuned and chosen.backend != tuned.backend:
+            tuned = None
         if chosen.backend == "torch" or request.task is None:
             pipe = _on_torch(request, chosen)
             break
         try:
-            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given)
+            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned)
             break
-        except ExportError as error:
-            failed[chosen.backend] = str(error)
-    for message in filter(None, (device_warning, chosen.warning)):
-        warnings.warn(message, FallbackWarning, stacklevel=2)
+        except (Outdated, ExportError) as error:
+            if tuned is None:
+                failed[chosen.backend] = str(error)
+            tuned = None
     pipe.plan = plan.as_run(chosen, pipe.dtype)
     if chosen.backend == "torch":
         pipe.report = Report(backend="torch", chosen=pipe.plan.precision, reason="torch runs the model as it is")
+        if request.task and not request.obstacle:  # on an engine the model knows where it is from
+            pipe._request, pipe._cache_dir = request, own.cache_dir
+    if tuned:
+        tuned.explain(pipe)
     return pipe
 
 
@@ -141,6 +182,7 @@ def _on_engine(
     hardware: Hardware,
     own: options.Options,
     given: calibration.Calibration | None,
+    tuned: Tuned | None,
 ) -> tuple[Any, plan.Plan]:
     """Choose the recipe, find or build its artifact, load it, and put it where transformers puts the model."""
     # The pipeline comes first: what its tokenizer gives the model is part of what is built.
@@ -150,7 +192,7 @@ def _on_engine(
         model, tokenizer, request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
     )
     selection = Selection(
-        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
+        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given, tuned=tuned
     )
     with contextlib.closing(selection.steps):
         recipe, report = selection.choose()

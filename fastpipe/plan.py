@@ -170,6 +170,20 @@ def decided(plan: Plan, precision: str, reason: str, streams: int = 1) -> Plan:
     return replace(plan, precision=precision, streams=streams, choices=choices)
 
 
+def as_tuned(plan: Plan, reason: str, others: Mapping[str, str]) -> Plan:
+    """Say in a plan that its engine was chosen by tuning.
+
+    Args:
+        plan: The plan.
+        reason: Why this engine.
+        others: Why not, by engine.
+    """
+    choices = tuple(replace(c, reason=reason) if c.what == "backend" else c for c in plan.choices)
+    kept = [choice for choice in plan.rejected if choice.value not in (plan.backend, *others)]
+    beaten = [Choice(what="backend", value=name, reason=why) for name, why in others.items() if name != plan.backend]
+    return replace(plan, choices=choices, rejected=(*kept, *beaten))
+
+
 def choose(
     task_name: str,
     *,
@@ -181,6 +195,7 @@ def choose(
     precision: str | None = None,
     device: str = "cpu",
     failed: Mapping[str, str] | None = None,
+    first: str = "",
 ) -> Plan:
     """Choose what runs.
 
@@ -194,6 +209,7 @@ def choose(
         precision: The one the user named, or `None`.
         device: torch's name of the device.
         failed: Reason by backend, for those that tried this model and could not take it.
+        first: The backend to prefer to the order of `engines`, where it was measured on this model; empty without.
 
     Raises:
         OptionError: There is no such backend, or the one named does not run the precision named.
@@ -213,7 +229,7 @@ def choose(
 
     no_engine_path = obstacle if task else f"{task_name} has no engine path yet"
     rejected: list[Choice] = []
-    for engine in engines:
+    for engine in sorted(engines, key=lambda engine: engine.name != first):
         reason = _why_not(engine, wanted, backend, device, no_engine_path, failed or {})
         if not reason:
             break
@@ -228,7 +244,7 @@ def choose(
         wanted = "auto"
     kept = wanted == (precision or "auto")
     on_gpu = backend == "auto" and not device.startswith("cpu")
-    on_purpose = backend == "torch" or on_gpu or wanted in TORCH_PRECISIONS
+    on_purpose = "torch" in (backend, first) or on_gpu or wanted in TORCH_PRECISIONS
     if chosen.name == "torch" and not (on_purpose and kept):
         why = dict.fromkeys(r.reason for r in rejected if backend in ("auto", r.value) and r.value != "torch")
         warning = f"{task_name} runs on torch: {'; '.join(why)}"

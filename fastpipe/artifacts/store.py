@@ -59,14 +59,18 @@ class Store:
         self.root = root or Path(platformdirs.user_cache_path("fastpipe"))
         self._place: Store | None = None
 
-    def find(self, key: str) -> Artifact | None:
+    def find(self, key: str, *, then: str = "building again") -> Artifact | None:
         """Give the artifact of a key, or `None` when it is absent, damaged or of another format.
 
         Takes no lock and need not write, so that a read-only cache serves.
+
+        Args:
+            key: Of its spec.
+            then: What follows when it is damaged, for the warning.
         """
         found, damage = self._look(key)
         if damage:
-            warnings.warn(f"{self.root / key}: {damage}; building again", CacheWarning)
+            warnings.warn(f"{self.root / key}: {damage}; {then}", CacheWarning)
         return found
 
     def _look(self, key: str) -> tuple[Artifact | None, str]:
@@ -120,6 +124,26 @@ class Store:
             raise ExportError(str(found.manifest["failed"]))
         return found
 
+    def replace(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
+        """Write the record of a spec, whether there is one or not.
+
+        Who reads meanwhile finds the old one or the new one, each of them whole; between the two, for an instant, none.
+
+        Args:
+            spec: What is wanted.
+            build: As for `obtain`; it writes no files, as whoever reads those of the old one would lose them.
+
+        Raises:
+            OSError: The disk is full, or another error of the file system.
+        """
+        store = self._writable()
+        lock = filelock.FileLock(store.root / f"{spec.key}.lock")
+        _acquire(lock, spec.key)
+        try:
+            return store._build(spec, build)
+        finally:
+            lock.release()
+
     def _writable(self) -> Store:
         """Give this store, or one in a temporary folder where this one's folder cannot be written to."""
         if self._place is None:
@@ -164,9 +188,11 @@ class Store:
             }
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
             final = self.root / spec.key
-            if final.exists():  # only ever a damaged one: find() did not want it
-                shutil.rmtree(final)
+            aside = self.root / f"{spec.key}.tmp-old"
+            if final.exists():  # a damaged one that find() did not want, or one to replace
+                final.rename(aside)  # at once, so that nobody reads one that is half gone
             folder.rename(final)
+            shutil.rmtree(aside, ignore_errors=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

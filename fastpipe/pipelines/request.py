@@ -91,7 +91,7 @@ class Request:
         return self.transformers_pipeline(device="cpu", **changes).model if self.model_id else self.arguments["model"]
 
     def digest_of_weights(self, of_file: Callable[[Path], str] = digest_of_file) -> str:
-        """Identify the weights by content or commit.
+        """Identify the weights by content or commit; they are read once.
 
         Args:
             of_file: What hashes a file.
@@ -99,6 +99,11 @@ class Request:
         Raises:
             FileNotFoundError: The model's folder holds no weights.
         """
+        if "_digest" not in self.__dict__:
+            self.__dict__["_digest"] = self._digested(of_file)
+        return str(self.__dict__["_digest"])
+
+    def _digested(self, of_file: Callable[[Path], str]) -> str:
         model = self.arguments["model"]
         if not isinstance(model, str):
             return digest_of_model(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from fastpipe.errors import OptionError
 from fastpipe.pipelines.call import Batching, Call
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
+from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.standin import collected_here, stand_in_for
 from fastpipe.pipelines.windows import Results, whole
 from fastpipe.plan import Plan
@@ -26,6 +28,8 @@ class FastRuntime(Pipeline):
 
     plan: Plan
     report: Report
+    _request: Request | None = None
+    _cache_dir: Path | None = None
     _batching: Batching | None = None
     _max_tokens: int | None = None
 

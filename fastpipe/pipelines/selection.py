@@ -31,6 +31,7 @@ from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.samples import built_in, rows_of
+from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
 from fastpipe.precision import gate, sample
 from fastpipe.precision.calibration import Calibration
@@ -56,6 +57,7 @@ class Selection:
         hardware: What this machine has.
         options: What the user said to us.
         given: Their calibration data, if there is any.
+        tuned: The choice that tuning made, if it made one.
     """
 
     pipe: Any
@@ -65,11 +67,13 @@ class Selection:
     hardware: Hardware
     options: Options
     given: Calibration | None
+    tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
         self.backend = registry.load(self.plan.backend)
         self.store = Store(self.options.cache_dir)
-        self.ladder = [r for r in self.backend.recipes(self.hardware) if self.given or not r.calibrated]
+        calibrated = self.given or self.tuned
+        self.ladder = [r for r in self.backend.recipes(self.hardware) if calibrated or not r.calibrated]
         self.spec = self._spec()
         self.steps = Steps(Path(self.request.model_id or "model").name, self.options.progress_bar)
         self._artifacts: dict[str, Artifact] = {}
@@ -80,9 +84,12 @@ class Selection:
         Raises:
             OptionError: The recipe named takes calibration data, and there is none.
             ExportError: The engine cannot take the model.
+            Outdated: What tuning chose is not to be had any more.
         """
         named = self.plan.precision
         by_name = {recipe.name: recipe for recipe in self.ladder}
+        if self.tuned:
+            return self._as_tuned(by_name, self.tuned), self.tuned.report
         if named not in (*by_name, "auto"):
             raise OptionError(
                 f"precision={named!r} is built from examples of the data it will see",
@@ -98,9 +105,20 @@ class Selection:
             warnings.warn(
                 f"{report.reason}. accuracy=None runs {named} all the same; pipe.report has all figures.",
                 FallbackWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return by_name[report.chosen], report
+
+    def _as_tuned(self, by_name: Mapping[str, Recipe], tuned: Tuned) -> Recipe:
+        recipe = by_name.get(tuned.precision)
+        if recipe is None or tuned.inputs not in ((), tuple(self.pipe.tokenizer.model_input_names)):
+            raise Outdated
+        if recipe.calibrated and not self.given:  # it cannot be built again without the data
+            found = self.store.find(self._spec_of(recipe).key, then="what fastpipe.tune found is ignored")
+            if found is None or "failed" in found.manifest:
+                raise Outdated
+            self._artifacts[recipe.name] = found
+        return recipe
 
     def artifact(self, recipe: Recipe) -> Artifact:
         """Give the artifact of a recipe, building what is missing."""
@@ -157,9 +175,11 @@ class Selection:
             return self.artifact(recipe)
 
     def _spec_of(self, recipe: Recipe, choice: Mapping[str, Any] | None = None) -> ArtifactSpec:
-        digest = self.given.digest if recipe.calibrated and self.given else ""
+        digest = self.given.digest if self.given else self.tuned.calibration if self.tuned else ""
         stored = recipe.weights.to_dict() if recipe.weights != FP32.weights else {}
-        return replace(self.spec, weights_as=stored, calibration=digest, choice=choice or {})
+        return replace(
+            self.spec, weights_as=stored, calibration=digest if recipe.calibrated else "", choice=choice or {}
+        )
 
     def equip(self, facts: Mapping[str, Any], cost: Cost = USUAL, streams: int = 1) -> None:
         """Tell the pipeline what was learnt about its model."""

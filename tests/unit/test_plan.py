@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastpipe.errors import DeviceError, FastpipeError, MissingBackendError, OptionError
 from fastpipe.hardware import Gpu, Hardware
-from fastpipe.plan import Engine, Plan, as_run, choose, decided, place, precision_of
+from fastpipe.plan import Engine, Plan, as_run, as_tuned, choose, decided, place, precision_of
 from fastpipe.tasks import TASKS
 
 CPU = Hardware(
@@ -331,6 +331,21 @@ def test_what_was_measured_takes_the_place_of_what_was_open():
     found = next(choice for choice in made.choices if choice.what == "precision")
     assert (found.value, found.reason) == ("int8", "it passed")
     assert made.streams == 1
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "torch"])
+def test_an_engine_that_was_measured_comes_first(name):
+    found = plan(first=name)
+    assert (found.backend, found.warning) == (name, "")
+    told = as_tuned(found, "tuned on 9 inputs", {"openvino": "slower", name: "itself"})
+    assert next(c.reason for c in told.choices if c.what == "backend") == "tuned on 9 inputs"
+    assert [(c.value, c.reason) for c in told.rejected] == [("openvino", "slower")]
+
+
+def test_an_engine_that_was_measured_and_is_gone_does_not_stand_in_the_way():
+    found = plan(missing=("onnxruntime",), first="onnxruntime")
+    assert (found.backend, found.warning) == ("openvino", "")
+    assert plan(first="onnxruntime", backend="openvino").backend == "openvino"
 
 
 def test_streams_that_were_measured_are_told():

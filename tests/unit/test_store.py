@@ -203,6 +203,36 @@ def test_a_missing_manifest_is_an_absent_artifact(store):
     assert store.obtain(SPEC, Builder()).facts == {"max_tokens": 128}
 
 
+def test_what_is_replaced_is_whole_at_any_time(store):
+    store.obtain(SPEC, lambda folder: {"number": 0})
+    done = threading.Event()
+    seen: list[Any] = []
+
+    def read():
+        while not done.is_set():
+            found = Store(store.root).find(SPEC.key)  # damage would be a warning, and a warning an error here
+            seen.append(found and found.facts["number"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, 21):
+        store.replace(SPEC, lambda folder, number=number: {"number": number})
+    done.set()
+    reader.join()
+    numbers = [number for number in seen if number is not None]
+    assert numbers == sorted(numbers)
+    assert store.find(SPEC.key).facts == {"number": 20}
+    assert contents(store.root) == {SPEC.key}
+
+
+def test_a_replacement_that_fails_leaves_what_there_was(store):
+    store.obtain(SPEC, Builder())
+    with pytest.raises(OSError, match="full"):
+        store.replace(SPEC, Builder(OSError("the disk is full")))
+    assert store.find(SPEC.key).facts == {"max_tokens": 128}
+    assert contents(store.root) == {SPEC.key}
+
+
 def test_a_model_that_cannot_be_exported_is_remembered(store):
     build = Builder(ExportError("the engine has no such operator"))
     for _ in range(3):
