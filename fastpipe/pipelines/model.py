@@ -47,6 +47,7 @@ class EngineModel:
         self._request = request
         self._runners: dict[Settings, Runner] = {}
         self._loaded_by = -1
+        self._alternates = False
 
     def load(self, folder: Path, backend: str, settings: Settings, outputs: Sequence[str], dtype: torch.dtype) -> None:
         """Load an artifact.
@@ -71,16 +72,20 @@ class EngineModel:
         if self._loaded_by != os.getpid():
             _left_to_parents.append(self._runners)
             self._runners, self._loaded_by = {}, os.getpid()
-        if settings not in self._runners:
+        runner = self._runners.get(settings)  # another thread may free it now
+        if runner is None:
             if not self._folder.is_dir():
                 raise ArtifactError(
                     f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
                 )
-            self._runners[settings] = registry.load(self._backend).load(self._folder, settings)
-        return self._runners[settings]
+            self._alternates |= settings == self._settings and bool(self._runners)
+            runner = self._runners[settings] = registry.load(self._backend).load(self._folder, settings)
+        return runner
 
     def beside(self, streams: int) -> Callable[[Batch], Outputs] | None:
         """Give what runs a batch while others run on the other streams; it is loaded when first asked for.
+
+        What `run` uses is freed then, and loaded again when it is asked for. Both stay after that.
 
         Args:
             streams: How many run at once.
@@ -90,17 +95,20 @@ class EngineModel:
         """
         if os.getpid() != _FIRST_PROCESS:
             return None
-        runner = self._live(replace(self._settings, streams=streams))
+        side_by_side = replace(self._settings, streams=streams)
+        runner = self._live(side_by_side)
+        if not self._alternates:  # most processes have either lists or single inputs: one loaded model will do
+            self._runners.pop(self._settings, None)
         return lambda batch: self._wanted(runner.run(batch))
 
     def unload_streams(self) -> None:
         """Free what `beside` has loaded; it is loaded again when it is asked for."""
-        self._runners = {self._settings: self._live()}
+        self._runners, self._alternates = {self._settings: self._live()}, False
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the graph's inputs."""
-        return self._live().inputs
+        return (next(iter(self._runners.values()), None) or self._live()).inputs
 
     @property
     def request(self) -> Request:

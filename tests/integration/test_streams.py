@@ -87,13 +87,20 @@ def _marked(ids: Any, zebra: list[int]) -> Any:
 
 
 @every_engine
-def test_streams_are_loaded_when_a_list_wants_them(streaming: Make, backend: str) -> None:
-    pipe = streaming("text-classification", "seqcls", backend)
+def test_a_process_with_only_lists_or_only_single_inputs_has_one_loaded_model(streaming: Make, backend: str) -> None:
+    pipe, texts = streaming("text-classification", "seqcls", backend), ["one", "two", "three four", "five six", "a b c"]
+    wanted = [pipe([text])[0] for text in texts]
     pipe.model.unload_streams()
+    loaded = lambda: sorted(settings.streams for settings in pipe.model._runners)  # noqa: E731
     pipe("one")
-    assert len(pipe.model._runners) == 1
-    pipe(["one", "two", "three four", "five six", "seven eight nine"], batch_size=1)
-    assert len(pipe.model._runners) == 2
+    assert loaded() == [1]
+    for _ in range(2):
+        assert_same(pipe(texts, batch_size=1), wanted)
+        assert loaded() == [2]
+    for _ in range(2):
+        assert_same(pipe("one"), [wanted[0]])
+        assert_same(pipe(texts, batch_size=1), wanted)
+        assert loaded() == [1, 2], "what is used in turns is not loaded in turns"
     again = pickle.loads(pickle.dumps(pipe))
     assert len(again.model._runners) == 1
     assert_same(again("one"), pipe("one"))
