@@ -44,6 +44,7 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
             calibration_data: Inputs that stand for yours: an iterable of them, a dataset's column, or a text file.
             accuracy: What a recipe must reach beside fp32: "auto", a number, `fastpipe.Accuracy`, `None` for no check.
             cache_dir: Folder for built models.
+            threads: CPU threads of an engine; all usable cores by default.
             progress_bar: Whether the steps of a build are shown; on a terminal they are unless this is False.
 
     Returns:
@@ -118,6 +119,7 @@ def make(
             device=device,
             failed=failed,
             first=tuned.backend if tuned else "",
+            threads=own.threads,
         )
         if tuned and chosen.backend != tuned.backend:
             tuned = None

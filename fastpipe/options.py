@@ -54,6 +54,7 @@ class Options:
         accuracy: "auto" for the task's own thresholds, an `Accuracy` or a mapping of its fields, a number for the
             least agreement alone, or `None` to check nothing.
         cache_dir: Folder of the artifacts. Default: `FASTPIPE_CACHE`, else the user's cache folder.
+        threads: CPU threads of an engine. Default: `FASTPIPE_THREADS`, else `OMP_NUM_THREADS`, else all usable cores.
         progress_bar: Whether the steps of a build are shown. Default: `FASTPIPE_PROGRESS`, else on a terminal.
     """
 
@@ -62,11 +63,18 @@ class Options:
     calibration_data: Any = None
     accuracy: Accuracy | float | str | None = "auto"
     cache_dir: Path | None = None
+    threads: int | None = None
     progress_bar: bool | None = None
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:
             raise OptionError(f"precision={self.precision!r} does not exist", remedy=f"Use one of {PRECISIONS}.")
+        if self.threads is not None and (
+            not _is_number(self.threads) or self.threads != int(self.threads) or self.threads < 1
+        ):
+            raise OptionError(
+                f"threads={self.threads!r} is no number of threads", remedy="Use 1 or more, or leave it out."
+            )
         if not (self.accuracy is None or self.accuracy == "auto" or isinstance(self.accuracy, Accuracy)) and not (
             _is_number(self.accuracy) and 0 <= float(self.accuracy) <= 1
         ):
@@ -97,6 +105,8 @@ def resolve(given: Mapping[str, Any], environment: Mapping[str, str] = os.enviro
     for name, variable in (("backend", "BACKEND"), ("precision", "PRECISION"), ("cache_dir", "CACHE")):
         if environment.get(f"FASTPIPE_{variable}"):
             values.setdefault(name, environment[f"FASTPIPE_{variable}"])
+    if "threads" not in values and (said := _threads(environment)):
+        values["threads"] = said
     if "cache_dir" in values:
         values["cache_dir"] = Path(values["cache_dir"]).expanduser()
     if isinstance(values.get("accuracy"), Mapping):
@@ -106,6 +116,16 @@ def resolve(given: Mapping[str, Any], environment: Mapping[str, str] = os.enviro
             raise OptionError(f"accuracy: there is no {unknown[0]!r}", remedy=f"Its fields are {', '.join(there)}.")
         values["accuracy"] = Accuracy(**values["accuracy"])
     return Options(**values)
+
+
+def _threads(environment: Mapping[str, str]) -> int | None:
+    """Read a number of threads from the environment."""
+    ours = environment.get("FASTPIPE_THREADS", "").strip()
+    if ours and not (ours.isdecimal() and int(ours)):
+        raise OptionError(f"FASTPIPE_THREADS={ours!r} is no number of threads", remedy="Set it to 1 or more.")
+    # OpenMP's has a number for each level of nesting; what it cannot use it ignores, and so do we.
+    theirs = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(ours) if ours else int(theirs) if theirs.isdecimal() and int(theirs) else None
 
 
 def reject_misspelt(keywords: Iterable[str]) -> None:

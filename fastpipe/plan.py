@@ -196,6 +196,7 @@ def choose(
     device: str = "cpu",
     failed: Mapping[str, str] | None = None,
     first: str = "",
+    threads: int | None = None,
 ) -> Plan:
     """Choose what runs.
 
@@ -210,6 +211,7 @@ def choose(
         device: torch's name of the device.
         failed: Reason by backend, for those that tried this model and could not take it.
         first: The backend to prefer to the order of `engines`, where it was measured on this model; empty without.
+        threads: CPU threads for an engine, where the user said how many.
 
     Raises:
         OptionError: There is no such backend, or the one named does not run the precision named.
@@ -248,7 +250,7 @@ def choose(
     if chosen.name == "torch" and not (on_purpose and kept):
         why = dict.fromkeys(r.reason for r in rejected if backend in ("auto", r.value) and r.value != "torch")
         warning = f"{task_name} runs on torch: {'; '.join(why)}"
-    return _plan(task_name, chosen, wanted, precision, backend, device, hardware, rejected, warning)
+    return _plan(task_name, chosen, wanted, precision, backend, device, hardware, rejected, warning, threads)
 
 
 def _why_not(engine: Engine, wanted: str, backend: str, device: str, obstacle: str, failed: Mapping[str, str]) -> str:
@@ -275,11 +277,12 @@ def _plan(
     hardware: Hardware,
     rejected: list[Choice],
     warning: str,
+    said_threads: int | None,
 ) -> Plan:
     on_torch = engine.name == "torch"
     if on_torch and runs == "auto":
         runs = "fp32"
-    threads = 0 if on_torch else hardware.cores
+    threads = 0 if on_torch else said_threads or hardware.cores
     why_engine = "asked for" if backend == engine.name else "the engines above it were rejected" if rejected else ""
     precision_reason = (
         f"asked for, by name or by dtype ({asked})"
@@ -301,7 +304,11 @@ def _plan(
         Choice(
             what="threads",
             value=str(threads) if threads else "unchanged",
-            reason="torch's setting belongs to the whole process" if on_torch else "all usable cores",
+            reason="torch's setting belongs to the whole process"
+            if on_torch
+            else "as threads= or the environment says"
+            if said_threads
+            else "all usable cores",
         ),
         Choice(what="streams", value="1", reason="all threads work on one batch"),
     )

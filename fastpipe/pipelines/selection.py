@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fastpipe._version import __version__
 from fastpipe.artifacts import build
 from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of, digest_of_config
@@ -21,9 +19,8 @@ from fastpipe.artifacts.store import Artifact, Store
 from fastpipe.backends import registry
 from fastpipe.backends.base import Settings
 from fastpipe.batching.collate import Feed, pad_values
-from fastpipe.batching.cost import USUAL, Cost, measure
+from fastpipe.batching.cost import USUAL, Cost
 from fastpipe.batching.planner import Limits, Padding, memory_limits
-from fastpipe.batching.streams import candidates, faster
 from fastpipe.errors import ExportError, FallbackWarning, InputTooLongError, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.options import Accuracy, Options
@@ -31,6 +28,7 @@ from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.samples import built_in, rows_of
+from fastpipe.pipelines.timings import timings
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
 from fastpipe.precision import gate, sample
@@ -206,29 +204,15 @@ class Selection:
 
         Remembered, or measured with the model now loaded.
         """
-        limit, batchable = facts["max_tokens"], Padding(facts["padding"]) is not Padding.SINGLE
 
         def timed(folder: Path) -> dict[str, Any]:
-            model = self.pipe.model
-            example = build.examples(self.pipe.tokenizer, model.inputs, limit)[-1]
-
-            def feed_of(rows: int, tokens: int) -> Feed:
-                shape = (rows if batchable else 1, min(tokens, limit or tokens))
-                return {name: np.resize(values, shape) for name, values in example.items()}
-
-            cost, gains = USUAL, {1: 1.0}
-            try:
-                with self.steps.step("timing batches"):
-                    cost = measure(model.run, feed_of, max_tokens=limit, batchable=batchable)
-                    for streams in candidates(self.plan.threads):
-                        if beside := model.beside(streams):
-                            gains[streams] = faster(model.run, beside, feed_of, cost, streams)
-            except (OSError, MemoryError):  # these pass, and what is found here is remembered
-                raise
-            except Exception:  # the model refuses a shape that no input of its user may have: nothing was learnt
-                _logger.info("%s could not be timed at every shape", self.request.model_id, exc_info=True)
-            model.unload_streams()
-            return {"cost": cost.to_dict(), "streams": max(gains, key=lambda streams: gains[streams])}
+            example = build.examples(self.pipe.tokenizer, self.pipe.model.inputs, facts["max_tokens"])[-1]
+            batchable = Padding(facts["padding"]) is not Padding.SINGLE
+            with self.steps.step("timing batches"):
+                cost, streams = timings(
+                    self.pipe.model, example, self.plan.threads, max_tokens=facts["max_tokens"], batchable=batchable
+                )
+            return {"cost": cost.to_dict(), "streams": streams}
 
         question = {"speed of": asdict(recipe), "machine": self._machine()}
         found = self.store.obtain(self._spec_of(recipe, question), timed).facts

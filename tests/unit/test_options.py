@@ -154,3 +154,30 @@ def test_no_parameter_of_any_task_is_taken_for_a_misspelt_option():
     reject_misspelt(theirs)
     reject_misspelt(transformers.GenerationConfig().to_dict())
     reject_misspelt(["batch_size", "num_workers", "torch_dtype", "framework", "args_parser", "padding", "max_length"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "threads"),
+    [
+        ({}, None),
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "4,2"}, 4),
+        ({"OMP_NUM_THREADS": "many"}, None),
+        ({"OMP_NUM_THREADS": "0"}, None),
+        ({"OMP_NUM_THREADS": "3", "FASTPIPE_THREADS": "1"}, 1),
+    ],
+)
+def test_threads_come_from_the_environment(environment, threads):
+    assert resolve({}, environment).threads == threads
+    assert resolve({"threads": 5}, environment).threads == 5
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+def test_what_is_no_number_of_threads_is_refused(threads):
+    with pytest.raises(OptionError, match="threads"):
+        resolve({"threads": threads}, {})
+
+
+def test_a_variable_of_ours_that_is_no_number_is_refused():
+    with pytest.raises(OptionError, match="FASTPIPE_THREADS"):
+        resolve({}, {"FASTPIPE_THREADS": "two"})

@@ -354,3 +354,10 @@ def test_streams_that_were_measured_are_told():
     found = next(choice for choice in made.choices if choice.what == "streams")
     assert found.value == "4"
     assert "measured" in found.reason
+
+
+def test_a_number_of_threads_that_was_said_wins():
+    made = plan(threads=3)
+    assert made.threads == 3
+    assert "threads=" in next(choice.reason for choice in made.choices if choice.what == "threads")
+    assert plan(threads=3, backend="torch").threads == 0

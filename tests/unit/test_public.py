@@ -15,7 +15,7 @@ import fastpipe
 from fastpipe.errors import OptionError
 from tests.conftest import V5
 
-OURS = ["backend", "precision", "calibration_data", "accuracy", "cache_dir", "progress_bar"]
+OURS = ["backend", "precision", "calibration_data", "accuracy", "cache_dir", "threads", "progress_bar"]
 
 
 def test_the_public_names():
@@ -47,7 +47,7 @@ def test_the_signature_is_that_of_transformers_and_then_ours():
     for name in positional:
         assert (mine[name].kind, mine[name].default) == (theirs[name].kind, theirs[name].default), name
     assert all(mine[name].kind is inspect.Parameter.KEYWORD_ONLY for name in OURS)
-    assert [mine[name].default for name in OURS] == [None, None, None, "auto", None, None]
+    assert [mine[name].default for name in OURS] == [None, None, None, "auto", None, None, None]
     assert mine["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
 
 
