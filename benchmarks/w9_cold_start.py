@@ -1,7 +1,7 @@
 """W9: from the start of a process to its first result with a warm cache, and the peak of its memory; BERT-base size.
 
 Every measurement is a fresh process. The warm-up runs each contender once, so that fastpipe's artifact is built and
-every file is in the system's cache. Fastpipe takes part with the first of the chosen engines.
+every file is in the system's cache.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ def run(bench: Bench) -> Result:
     bench.close()  # the other scenarios' processes would share the memory and the caches
     maker, _ = bench.start("model", "benchmarks.w9_cold_start:Maker", model=MODEL)
     maker.close()
-    engine = next((c.options["backend"] for c in bench.contenders if c.runner), "")
     lanes = []
     for contender in bench.contenders:
-        if contender.runner and contender.options["backend"] == engine:
+        if contender.runner:
             lanes += _lane(bench, contender.name, contender.precision, "fastpipe", contender.options, [{}])
         elif contender.name == TRANSFORMERS:
             threads = dict.fromkeys((bench.hardware.cores, 1))
