@@ -12,6 +12,8 @@ nox.options.sessions = ["tests"]
 EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
 V4 = "transformers>=4.57.1,<5"
 V5 = "transformers>=5,<6"
+# In as many processes as there are cores; a file stays in one of them, as its tests share what they build.
+PYTEST = ("python", "-m", "pytest", "-n", "auto", "--dist", "loadfile")
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -44,14 +46,14 @@ def lint(session: nox.Session) -> None:
 def tests_v4(session: nox.Session) -> None:
     """The tests next to transformers 4, with Optimum."""
     install(session, "-e", ".[all,test]", V4)
-    run(session, "python", "-m", "pytest", *session.posargs)
+    run(session, *PYTEST, *session.posargs)
 
 
 @nox.session
 def tests_v5(session: nox.Session) -> None:
     """The tests next to the newest transformers 5, for which there is no Optimum."""
     install(session, "-e", ".[openvino,onnxruntime,test]", V5)
-    run(session, "python", "-m", "pytest", *session.posargs)
+    run(session, *PYTEST, *session.posargs)
 
 
 @nox.session
