@@ -25,8 +25,14 @@ from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.selection import Selection, limit_tokenizer
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
+from fastpipe.precision.recipes import FP32
 from fastpipe.precision.report import Report
 from fastpipe.tasks import Task
+
+
+class NothingFasterError(Exception):
+    """An engine can serve a model in fp32 only; no user sees it."""
+
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TRANSFORMERS = inspect.signature(transformers.pipeline)
@@ -93,6 +99,9 @@ def make(
 ) -> Any:
     """Plan, and build what the plan says; where an engine cannot take the model, plan again without it.
 
+    So it is where the accuracy check leaves an engine nothing but fp32, and the engine was not asked for: a quantized
+    model of another may pass. Where none does, the first engine serves in fp32.
+
     Args:
         request: The resolved call.
         own: What the user said to us.
@@ -107,6 +116,7 @@ def make(
         MissingBackendError: As `pipeline`.
     """
     failed: dict[str, str] = {}
+    in_fp32 = ""  # the first engine that nothing faster was left to
     while True:
         chosen = plan.choose(
             request.task_name,
@@ -123,15 +133,23 @@ def make(
         )
         if tuned and chosen.backend != tuned.backend:
             tuned = None
+        if chosen.backend == "torch" and in_fp32 in failed:
+            del failed[in_fp32]
+            continue
         if chosen.backend == "torch" or request.task is None:
             pipe = _on_torch(request, chosen)
             break
         try:
-            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned)
+            settled = own.backend != "auto" or tuned is not None or in_fp32 == chosen.backend
+            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned, settled)
             break
+        except NothingFasterError as error:
+            in_fp32 = in_fp32 or chosen.backend
+            failed[chosen.backend] = str(error)
         except (Outdated, ExportError) as error:
             if tuned is None:
                 failed[chosen.backend] = str(error)
+            in_fp32 = "" if in_fp32 == chosen.backend else in_fp32
             tuned = None
     pipe.plan = plan.as_run(chosen, pipe.dtype)
     if chosen.backend == "torch":
@@ -185,8 +203,14 @@ def _on_engine(
     own: options.Options,
     given: calibration.Calibration | None,
     tuned: Tuned | None,
+    settled: bool,
 ) -> tuple[Any, plan.Plan]:
-    """Choose the recipe, find or build its artifact, load it, and put it where transformers puts the model."""
+    """Choose the recipe, find or build its artifact, load it, and put it where transformers puts the model.
+
+    Raises:
+        ExportError: The engine cannot take the model.
+        NothingFasterError: The accuracy check refused all that is faster than fp32, and the engine is not settled.
+    """
     # The pipeline comes first: what its tokenizer gives the model is part of what is built.
     model = EngineModel(request)
     tokenizer = request.arguments.get("tokenizer") or request.model_id
@@ -198,6 +222,10 @@ def _on_engine(
     )
     with contextlib.closing(selection.steps):
         recipe, report = selection.choose()
+        if not settled and chosen.precision == "auto" and report.refused and recipe is FP32:
+            raise NothingFasterError(
+                f"nothing faster than fp32 passes the accuracy check here: {', '.join(report.refused)} do not"
+            )
         artifact = selection.compiled(recipe)
         asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
         model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)

@@ -111,8 +111,8 @@ def _properties(settings: Settings, group: int) -> dict[str, Any]:
         # OpenVINO keeps the threads of dropped models for the next one with as many. In a forked process they are
         # dead, and whoever is given them waits for ever. Without streams, the calling thread does the work.
         "NUM_STREAMS": settings.streams if os.getpid() == _FIRST_PROCESS else 0,
-        # Kernels and plans that are kept for shapes seen before. The engine's own limit of 5,000 is reached at gigabytes;
-        # this one holds some hundred shapes, and repeats are as fast.
+        # Kernels kept for shapes seen before. The engine's own limit of 5,000 is reached at gigabytes; this one holds
+        # some hundred shapes, and repeats are as fast.
         "CPU_RUNTIME_CACHE_CAPACITY": 256,
         GROUP: group,
     }

@@ -74,6 +74,11 @@ class Report:
             f"{recipe!r} was not tried; these were: {', '.join(c.recipe for c in self.candidates) or 'none'}"
         )
 
+    @property
+    def refused(self) -> list[str]:
+        """Names of the recipes that do not agree with fp32 as they must."""
+        return [candidate.recipe for candidate in self.candidates if not candidate.passed]
+
     def to_dict(self) -> dict[str, Any]:
         """Give the report as plain values that JSON can hold."""
         return asdict(self)

@@ -18,9 +18,11 @@ import torch
 import transformers
 
 import fastpipe
-from fastpipe.errors import FallbackWarning, OptionError
+from fastpipe.errors import ExportError, FallbackWarning, OptionError
+from fastpipe.pipelines.selection import Selection
 from fastpipe.precision import gate, recipes
-from fastpipe.precision.report import Report
+from fastpipe.precision.recipes import FP32, Recipe
+from fastpipe.precision.report import Candidate, Report
 from fastpipe.precision.sample import TEXTS
 from tests.compare import assert_same
 from tests.conftest import ENGINES, V5
@@ -378,3 +380,50 @@ def test_calibration_data_that_can_be_read_once_serves_the_second_engine_too(mod
     pipe = fastpipe.pipeline("text-classification", models["gpt2cls"], calibration_data=texts)
     assert pipe.plan.backend in ENGINES
     assert "15 inputs of the calibration data" in pipe.report.sample
+
+
+@pytest.mark.parametrize(
+    ("refusing", "serves", "precision"),
+    [
+        (("openvino",), "onnxruntime", "int8"),
+        (("openvino", "onnxruntime"), "openvino", "fp32"),
+        ((), "openvino", "int8"),
+    ],
+)
+def test_an_engine_left_with_fp32_makes_room_for_one_that_is_not(
+    models: Models, monkeypatch: pytest.MonkeyPatch, refusing: tuple[str, ...], serves: str, precision: str
+) -> None:
+    def choose(self: Selection) -> tuple[Recipe, Report]:
+        passes = self.backend.name not in refusing
+        tried = tuple(Candidate(recipe=name, passed=passes or name == "fp32") for name in ("int8", "fp32"))
+        name = "int8" if passes else "fp32"
+        report = Report(backend=self.backend.name, chosen=name, reason="made up", candidates=tried)
+        return next(recipe for recipe in self.ladder if recipe.name == name), report
+
+    monkeypatch.setattr(Selection, "choose", choose)
+    pipe = fastpipe.pipeline("text-classification", models["seqcls"])
+    assert (pipe.plan.backend, pipe.plan.precision, pipe.report.backend) == (serves, precision, serves)
+    assert len(pipe(["a quiet little town", "no"])) == 2
+    others = {choice.value: choice.reason for choice in pipe.plan.rejected}
+    assert serves == "openvino" or "int8" in others["openvino"]
+    named = fastpipe.pipeline("text-classification", models["seqcls"], backend="openvino")
+    assert named.plan.backend == "openvino", "an engine that was asked for serves in whatever passes"
+
+
+def test_an_engine_that_fails_when_it_is_its_turn_again_is_left(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def choose(self: Selection) -> tuple[Recipe, Report]:
+        asked.append(self.backend.name)
+        if len(asked) > 1:
+            raise ExportError("gone meanwhile")
+        refused = (Candidate(recipe="int8"), Candidate(recipe="fp32", passed=True))
+        return FP32, Report(backend=self.backend.name, chosen="fp32", reason="", candidates=refused)
+
+    monkeypatch.setattr(Selection, "choose", choose)
+    with pytest.warns(FallbackWarning, match="gone meanwhile"):
+        pipe = fastpipe.pipeline("text-classification", models["seqcls"])
+    assert asked == ["openvino", "onnxruntime", "openvino"]
+    assert pipe.plan.backend == "torch"
