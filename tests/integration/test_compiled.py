@@ -27,7 +27,9 @@ def outputs(runner: Any, rows: int, tokens: int) -> list[np.ndarray[Any, Any]]:
 
 @every_engine
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_it_gives_the_bits_of_the_graph(models: Models, backend: str, precision: str, tmp_path: Path) -> None:
+def test_it_gives_the_bits_of_the_graph(
+    models: Models, backend: str, precision: str, empty_cache: Path, tmp_path: Path
+) -> None:
     pipe = fastpipe.pipeline(
         "text-classification", model=models["seqcls"], backend=backend, precision=precision, accuracy=None
     )
