@@ -69,12 +69,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:
             raise OptionError(f"precision={self.precision!r} does not exist", remedy=f"Use one of {PRECISIONS}.")
-        if self.threads is not None and (
-            not _is_number(self.threads) or self.threads != int(self.threads) or self.threads < 1
-        ):
-            raise OptionError(
-                f"threads={self.threads!r} is no number of threads", remedy="Use 1 or more, or leave it out."
-            )
+        counts = isinstance(self.threads, int) and not isinstance(self.threads, bool) and self.threads > 0
+        if self.threads is not None and not counts:
+            raise OptionError(f"threads={self.threads!r} is no number of threads", remedy="Use 1 or more, or none.")
         if not (self.accuracy is None or self.accuracy == "auto" or isinstance(self.accuracy, Accuracy)) and not (
             _is_number(self.accuracy) and 0 <= float(self.accuracy) <= 1
         ):

@@ -31,7 +31,10 @@ def digest_of_known_file(path: Path, memory: Path) -> str:
         memory: Folder for the digests; where it cannot be written to, nothing is kept.
 
     Returns:
-        sha256, in hexadecimal digits.
+        sha256, in 64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
     """
     before, now = _identity(path), time.time_ns()
     # On Windows `ctime` is when a file was made, and says nothing of writes.
@@ -58,5 +61,10 @@ def _identity(path: Path) -> dict[str, int]:
 def _write(note: Path, text: str) -> None:
     note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, note)
+        try:
+            file.write(text)
+            file.close()
+            os.replace(file.name, note)
+        except OSError:
+            os.unlink(file.name)
+            raise

@@ -45,7 +45,8 @@ class ArtifactSpec:
         versions: Versions of the libraries that build and run it, by distribution.
         weights_as: How the weights are stored, as `Weights.to_dict` gives it; empty for fp32.
         calibration: Digest of the calibration data that went into it.
-        choice: For the record of a choice, which has no files of a model: what is chosen among, and by what measure.
+        choice: What else it depends on: for a record, which has no files of a model, what is chosen among and by what
+            measure; for what an engine compiled, the machine and the settings.
     """
 
     weights: str

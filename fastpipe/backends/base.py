@@ -109,6 +109,8 @@ class Backend(Protocol):
     def compile(self, source: Path, folder: Path, settings: Settings) -> None:
         """Write what the engine makes of a graph on this machine, so that `load` need not make it again.
 
+        A backend that has no such thing, or fails at it, loads its graph each time.
+
         Args:
             source: Folder of the graph, which stays as it is.
             folder: Where it goes: an empty folder.

@@ -203,7 +203,7 @@ class EngineModel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runners": {}, "_loaded_by": -1}
+        return {**self.__dict__, "_runners": {}, "_loaded_by": -1, "_alternates": False}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

@@ -70,7 +70,7 @@ class FastRuntime(Pipeline):
 
         Raises:
             InputError: An input cannot be processed; it names its index.
-            OptionError: `batch_size` is not a positive number.
+            OptionError: `batch_size` is not a positive number, or `FASTPIPE_PROGRESS` neither on nor off.
         """
         rows = _positive(self._batch_size if batch_size is None else batch_size)
         if isinstance(inputs, list) and not inputs:

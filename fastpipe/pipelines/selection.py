@@ -28,7 +28,7 @@ from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.samples import built_in, rows_of
-from fastpipe.pipelines.timings import timings
+from fastpipe.pipelines.speed import measure_speed
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
 from fastpipe.precision import gate, sample
@@ -209,7 +209,7 @@ class Selection:
             example = build.examples(self.pipe.tokenizer, self.pipe.model.inputs, facts["max_tokens"])[-1]
             batchable = Padding(facts["padding"]) is not Padding.SINGLE
             with self.steps.step("timing batches"):
-                cost, streams = timings(
+                cost, streams = measure_speed(
                     self.pipe.model, example, self.plan.threads, max_tokens=facts["max_tokens"], batchable=batchable
                 )
             return {"cost": cost.to_dict(), "streams": streams}

@@ -130,8 +130,8 @@ def test_what_was_measured_is_remembered(models: Models, backend: str, monkeypat
     def again(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("measured twice")
 
-    monkeypatch.setattr("fastpipe.pipelines.timings.measure", again)
-    monkeypatch.setattr("fastpipe.pipelines.timings.faster", again)
+    monkeypatch.setattr("fastpipe.pipelines.speed.measure", again)
+    monkeypatch.setattr("fastpipe.pipelines.speed.faster", again)
     second = fastpipe.pipeline("text-classification", model=models["seqcls"], backend=backend)
     assert (second._batching.cost, second.plan.streams) == (first._batching.cost, first.plan.streams)
     assert second._batching.cost.bytes_per_token > 0
@@ -144,7 +144,7 @@ def test_a_model_that_cannot_be_timed_works(
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Exception("no such position")
 
-    monkeypatch.setattr("fastpipe.pipelines.timings.measure", refuse)
+    monkeypatch.setattr("fastpipe.pipelines.speed.measure", refuse)
     pipe = fastpipe.pipeline("text-classification", model=models["seqcls"], backend=backend)
     assert (pipe._batching.cost, pipe.plan.streams) == (USUAL, 1)
     assert len(pipe(["one", "two"])) == 2

@@ -107,10 +107,9 @@ def test_a_caller_may_change_what_it_got(fp: Make) -> None:
     assert labels[1]
 
 
-@pytest.mark.parametrize("step", ["preprocess", "_forward", "postprocess"])
-def test_a_step_that_was_replaced_is_used(models: Models, step: str) -> None:
-    pipe = fastpipe.pipeline("text-classification", model=models["seqcls"], backend="onnxruntime")
-    calls = []
+def counted(pipe: Any, step: str) -> list[Any]:
+    """Replace a step of a pipeline by one that does the same, and give the list of its calls."""
+    calls: list[Any] = []
     own = getattr(pipe, step)
 
     def replaced(*args: Any, **kwargs: Any) -> Any:
@@ -118,6 +117,13 @@ def test_a_step_that_was_replaced_is_used(models: Models, step: str) -> None:
         return own(*args, **kwargs)
 
     setattr(pipe, step, replaced)
+    return calls
+
+
+@pytest.mark.parametrize("step", ["preprocess", "_forward", "postprocess"])
+def test_a_step_that_was_replaced_is_used(models: Models, step: str) -> None:
+    pipe = fastpipe.pipeline("text-classification", model=models["seqcls"], backend="onnxruntime")
+    calls = counted(pipe, step)
     assert len(pipe(["one", "two"])) == len(calls) == 2
 
 
@@ -308,14 +314,7 @@ def test_entities_may_be_changed(taggers: Named) -> None:
 @pytest.mark.parametrize("step", ["aggregate", "get_tag", "gather_pre_entities", "group_entities"])
 def test_an_inner_step_that_was_replaced_is_used(models: Models, step: str) -> None:
     pipe = fastpipe.pipeline("token-classification", model=models["ner"], backend="onnxruntime")
-    calls = []
-    own = getattr(pipe, step)
-
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        return own(*args, **kwargs)
-
-    setattr(pipe, step, replaced)
+    calls = counted(pipe, step)
     pipe(["one two three", "four five six"], aggregation_strategy="simple", ignore_labels=[])
     assert len(calls) >= 2
 

@@ -172,7 +172,7 @@ def test_threads_come_from_the_environment(environment, threads):
     assert resolve({"threads": 5}, environment).threads == 5
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, 2.0, float("nan"), True, "2"])
 def test_what_is_no_number_of_threads_is_refused(threads):
     with pytest.raises(OptionError, match="threads"):
         resolve({"threads": threads}, {})

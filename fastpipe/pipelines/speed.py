@@ -15,7 +15,7 @@ from fastpipe.pipelines.model import EngineModel
 _logger = logging.getLogger(__name__)
 
 
-def timings(
+def measure_speed(
     model: EngineModel, example: Batch, threads: int, *, max_tokens: int | None, batchable: bool
 ) -> tuple[Cost, int]:
     """Time batches of a model.
