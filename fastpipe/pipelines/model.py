@@ -67,7 +67,11 @@ class EngineModel:
         self._live()
 
     def _live(self, settings: Settings | None = None) -> Runner:
-        """Give one of this process's runners, loading it when it is not there."""
+        """Give one of this process's runners, loading it when it is not there.
+
+        Raises:
+            ArtifactError: It is not loaded, no other is, and its files are gone.
+        """
         settings = settings or self._settings
         if self._loaded_by != os.getpid():
             _left_to_parents.append(self._runners)
@@ -75,6 +79,8 @@ class EngineModel:
         runner = self._runners.get(settings)  # another thread may free it now
         if runner is None:
             if not self._folder.is_dir():
+                if self._runners:  # it gives the same answers, if on other threads: a cache may be cleared meanwhile
+                    return next(iter(self._runners.values()))
                 raise ArtifactError(
                     f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
                 )
@@ -97,7 +103,9 @@ class EngineModel:
             return None
         side_by_side = replace(self._settings, streams=streams)
         runner = self._live(side_by_side)
-        if not self._alternates:  # most processes have either lists or single inputs: one loaded model will do
+        if (
+            side_by_side in self._runners and not self._alternates
+        ):  # most processes have either lists or single inputs: one loaded model will do
             self._runners.pop(self._settings, None)
         return lambda batch: self._wanted(runner.run(batch))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +106,20 @@ def test_a_process_with_only_lists_or_only_single_inputs_has_one_loaded_model(st
     again = pickle.loads(pickle.dumps(pipe))
     assert len(again.model._runners) == 1
     assert_same(again("one"), pipe("one"))
+
+
+@pytest.mark.parametrize("first", ["single", "list"])
+@every_engine
+def test_a_pipeline_outlives_its_files(streaming: Make, backend: str, first: str, empty_cache: Path) -> None:
+    pipe, texts = streaming("text-classification", "seqcls", backend), ["one", "two", "three four", "five six", "a b c"]
+    pipe.model.unload_streams()
+    wanted = [pipe([text])[0] for text in texts]
+    if first == "list":
+        pipe(texts, batch_size=1)
+    shutil.rmtree(empty_cache)
+    for _ in range(2):
+        assert_same(pipe(texts, batch_size=1), wanted)
+        assert_same([pipe(text)[0] for text in texts], wanted)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
