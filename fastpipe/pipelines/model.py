@@ -103,9 +103,8 @@ class EngineModel:
             return None
         side_by_side = replace(self._settings, streams=streams)
         runner = self._live(side_by_side)
-        if (
-            side_by_side in self._runners and not self._alternates
-        ):  # most processes have either lists or single inputs: one loaded model will do
+        # Most processes have either lists or single inputs: one loaded model will do.
+        if side_by_side in self._runners and not self._alternates:
             self._runners.pop(self._settings, None)
         return lambda batch: self._wanted(runner.run(batch))
 
