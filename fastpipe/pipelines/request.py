@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
 from fastpipe.artifacts.spec import digest_of, digest_of_file, digest_of_folder, digest_of_model
 from fastpipe.pipelines.quiet import quietly
-from fastpipe.tasks import TASKS, Task
+from fastpipe.tasks import Task, find_task
 
 logger = logging.getLogger("fastpipe")
 
@@ -89,6 +89,16 @@ class Request:
     def torch_model(self, **changes: Any) -> Any:
         """Give the torch model: the user's object, or what transformers loads for this request on the CPU."""
         return self.transformers_pipeline(device="cpu", **changes).model if self.model_id else self.arguments["model"]
+
+    def generation_config(self) -> Any:
+        """Find how the model generates by default, as transformers finds it."""
+        model = self.arguments["model"]
+        if not isinstance(model, str):
+            return copy.deepcopy(model.generation_config)
+        try:
+            return GenerationConfig.from_pretrained(model, **_hub_arguments(self.arguments))
+        except OSError:  # there is no such file
+            return GenerationConfig.from_model_config(self.config)
 
     def digest_of_weights(self, of_file: Callable[[Path], str] = digest_of_file) -> str:
         """Identify the weights by content or commit; they are read once.
@@ -166,14 +176,17 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
         commit = _commit(model, arguments)
         unpinned = commit is None
         arguments["revision"] = commit or arguments.get("revision")
+    known = find_task(task_name, config)
     return Request(
         arguments=arguments,
         task_name=task_name,
-        task=TASKS.get(task_name),
+        task=known,
         pipeline_class=own_class or _class_of(targeted["impl"]),
         own_class=own_class is not None,
         config=config,
-        obstacle="the commit of its weights cannot be found" if unpinned else _obstacle(arguments, model, config),
+        obstacle="the commit of its weights cannot be found"
+        if unpinned
+        else _obstacle(arguments, model, config, known),
     )
 
 
@@ -248,9 +261,10 @@ def _commit(model: str, arguments: Mapping[str, Any]) -> str | None:
     return found.group(1) if found else None
 
 
-def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
+def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any, task: Task | None) -> str:
     """Say why only torch can run this model; nothing when an engine may try."""
     model_kwargs = arguments.get("model_kwargs") or {}
+    generates = task is not None and bool(task.generates)
     unusual = sorted(set(model_kwargs) - _HARMLESS_MODEL_KWARGS - set(config.to_dict() if config else ()))
     checks = (
         (arguments.get("framework") == "tf", "framework='tf' asks for TensorFlow"),
@@ -258,7 +272,8 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
         (bool(unusual), f"model_kwargs {', '.join(unusual)} change how torch loads the model"),
         (not isinstance(model, (str, PreTrainedModel)), f"the model given is a {type(model).__name__}"),
         (config is None, "the model has no config"),
-        (getattr(config, "is_encoder_decoder", False), "it is an encoder-decoder model"),
+        (getattr(config, "is_encoder_decoder", False) and not generates, "it is an encoder-decoder model"),
+        (arguments.get("assistant_model") is not None, "assistant_model= needs a cache that can be cut back"),
         (getattr(config, "quantization_config", None) is not None, "its weights are already quantized"),
         (bool(getattr(config, "auto_map", None)), "its code comes from its repository"),
         (isinstance(model, str) and _is_adapter(model, arguments), "it is a PEFT adapter"),

@@ -68,13 +68,16 @@ class Selection:
     tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
-        self.backend = registry.load(self.plan.backend)
+        self.backend = self._engine()
         self.store = Store(self.options.cache_dir)
         calibrated = self.given or self.tuned
         self.ladder = [r for r in self.backend.recipes(self.hardware) if calibrated or not r.calibrated]
         self.spec = self._spec()
         self.steps = Steps(Path(self.request.model_id or "model").name, self.options.progress_bar)
         self._artifacts: dict[str, Artifact] = {}
+
+    def _engine(self) -> Any:
+        return registry.load(self.plan.backend)
 
     def choose(self) -> tuple[Recipe, Report]:
         """Choose the recipe to serve, by the accuracy check where there is something to check.
@@ -89,6 +92,8 @@ class Selection:
         if self.tuned:
             return self._as_tuned(by_name, self.tuned), self.tuned.report
         if named not in (*by_name, "auto"):
+            if self.task.generates:
+                raise OptionError(f"{named} is for encoders", remedy=f"Models that generate run {', '.join(by_name)}.")
             raise OptionError(
                 f"precision={named!r} is built from examples of the data it will see",
                 remedy="Give them: calibration_data=[...], of a hundred inputs or more.",
@@ -127,27 +132,28 @@ class Selection:
     def _obtain(self, recipe: Recipe) -> Artifact:
         def export(folder: Path) -> dict[str, Any]:
             with self.steps.step(f"exporting to {self.backend.name}"):
-                return build.export(
-                    folder,
-                    model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
-                    tokenizer=self.pipe.tokenizer,
-                    task=self.task,
-                    backend=self.backend,
-                    threads=self.plan.threads,
-                )
+                return self._export(folder)
 
         def quantize(folder: Path) -> dict[str, Any]:
             source = self.artifact(FP32)
             with self.steps.step(f"quantizing for {recipe.name}"):
-                return build.quantize(
-                    folder,
-                    source=source,
-                    backend=self.backend,
-                    weights=recipe.weights,
-                    calibration=self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else (),
-                )
+                return self._quantize(folder, source, recipe)
 
         return self.store.obtain(self._spec_of(recipe), export if recipe.weights == FP32.weights else quantize)
+
+    def _export(self, folder: Path) -> dict[str, Any]:
+        return build.export(
+            folder,
+            model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
+            tokenizer=self.pipe.tokenizer,
+            task=self.task,
+            backend=self.backend,
+            threads=self.plan.threads,
+        )
+
+    def _quantize(self, folder: Path, source: Artifact, recipe: Recipe) -> dict[str, Any]:
+        rows = self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else ()
+        return build.quantize(folder, source=source, backend=self.backend, weights=recipe.weights, calibration=rows)
 
     def compiled(self, recipe: Recipe) -> Artifact:
         """Give what the engine makes of a recipe's artifact on this machine, or the artifact where it makes nothing."""
@@ -263,7 +269,7 @@ class Selection:
         def load(recipe: Recipe) -> tuple[gate.Run, int]:
             artifact = self.artifact(recipe)
             size = sum(file["size"] for file in artifact.manifest["files"].values())
-            return self.backend.load(artifact.folder, self.settings(recipe)).run, size
+            return self._run_of(recipe, artifact), size
 
         return gate.walk(
             self.ladder,
@@ -282,6 +288,10 @@ class Selection:
             backend=self.backend.name,
             named=named,
         )
+
+    def _run_of(self, recipe: Recipe, artifact: Artifact) -> gate.Run:
+        run: gate.Run = self.backend.load(artifact.folder, self.settings(recipe)).run
+        return run
 
     def _measure(self) -> str:
         """Refine the task's measure by what the model's head says."""

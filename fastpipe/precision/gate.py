@@ -61,7 +61,7 @@ class Trial:
     def __init__(self, run: Run, sample: Sample) -> None:
         self._run = run
         self._sample = sample
-        lengths = [row["input_ids"].shape[1] for row in sample.rows]
+        lengths = [next(iter(row.values())).shape[1] for row in sample.rows]
         self._batches = split(lengths, sample.padding, Limits())
 
     def together(self) -> list[Array]:
@@ -96,7 +96,7 @@ class Trial:
         return zip(batch, run_batch(self._run, rows, values, per_token=per_token), strict=True)
 
     def _reduced(self, position: int, outputs: Feed) -> Array:
-        ids = self._sample.rows[position]["input_ids"]
+        ids = self._sample.rows[position].get("input_ids")
         read = [outputs[name] for name in self._sample.outputs]
         return MEASURES[self._sample.measure].reduce(read, ids, self._sample.mask_id)
 

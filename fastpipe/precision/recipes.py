@@ -63,6 +63,7 @@ class Recipe:
     weights: Weights = field(default_factory=Weights)
     compute: str = "f32"
     activation_group: int = 0
+    encoder: str = ""
     calibrated: bool = False
     automatic: bool = True
 
@@ -107,6 +108,29 @@ def _onnxruntime(hardware: Hardware) -> tuple[Recipe, ...]:
         Recipe(name="int8-weights", weights=Weights(method="compressed", group=128), automatic=False),
         FP32,
     )
+
+
+def _openvino_generators(hardware: Hardware) -> tuple[Recipe, ...]:
+    """Decoders are delicate: in bf16 one that is small may lose the thread, while the encoder before it does well."""
+    fast = "bf16" if hardware.has_bf16 else ""
+    found = [
+        Recipe(name="int4", weights=_INT4, automatic=False),
+        Recipe(name="int8", weights=_INT8, activation_group=32, encoder=fast),
+        Recipe(name="int8-weights", weights=_INT8),
+    ]
+    if hardware.has_bf16:
+        found.append(Recipe(name="bf16", compute="bf16"))
+    if hardware.has_fp16:
+        found.append(Recipe(name="fp16", compute="f16"))
+    return (*found, FP32)
+
+
+_GENERATORS = {"openvino": _openvino_generators}
+
+
+def generator_ladder(backend: str, hardware: Hardware) -> tuple[Recipe, ...]:
+    """Give how an engine of ours generates on this hardware: as a rule fastest first, with fp32 last."""
+    return _GENERATORS[backend](hardware)
 
 
 _LADDERS = {"openvino": _openvino, "onnxruntime": _onnxruntime}
