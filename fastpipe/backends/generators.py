@@ -16,7 +16,10 @@ from fastpipe.precision.recipes import Recipe, Weights
 
 CAUSAL, SEQ2SEQ, SPEECH = "causal", "seq2seq", "speech"
 
-_ENGINES = {"openvino": "fastpipe.backends.openvino_generators:OpenVINOGenerators"}
+_ENGINES = {
+    "openvino": "fastpipe.backends.openvino_generators:OpenVINOGenerators",
+    "onnxruntime": "fastpipe.backends.onnxruntime_generators:ONNXRuntimeGenerators",
+}
 
 
 class Generators(Protocol):

@@ -125,7 +125,17 @@ def _openvino_generators(hardware: Hardware) -> tuple[Recipe, ...]:
     return (*found, FP32)
 
 
-_GENERATORS = {"openvino": _openvino_generators}
+def _onnxruntime_generators(hardware: Hardware) -> tuple[Recipe, ...]:
+    largest = 63 if hardware.architecture == "x86_64" and not hardware.has_int8 else 127
+    return (
+        Recipe(name="int4", weights=_INT4, automatic=False),
+        Recipe(name="int8", weights=Weights(method="per-token", largest=largest)),
+        Recipe(name="int8-weights", weights=Weights(method="compressed", group=128)),
+        FP32,
+    )
+
+
+_GENERATORS = {"openvino": _openvino_generators, "onnxruntime": _onnxruntime_generators}
 
 
 def generator_ladder(backend: str, hardware: Hardware) -> tuple[Recipe, ...]:

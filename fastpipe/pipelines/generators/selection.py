@@ -71,6 +71,8 @@ class GeneratorSelection(Selection):
         """Try whether prompts give the same answers behind padding."""
         prompts = [row["input_ids"] for row in rows]
         model = self._load(folder, FP32)
+        if not isinstance(model, lean.LeanSampling):
+            return False
         return lean.same_behind_padding(model, [prompts[0], prompts[-1][:, : max(prompts[-1].shape[1] // 2, 1)]])
 
     def _quantize(self, folder: Path, source: Artifact, recipe: Recipe) -> dict[str, Any]:
