@@ -224,7 +224,9 @@ def _on_engine(
     model = EngineModel(request)
     tokenizer = request.arguments.get("tokenizer") or request.model_id
     pipe = request.engine_pipeline(
-        model, tokenizer, request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
+        model,
+        {"tokenizer": tokenizer},
+        request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
     )
     selection = Selection(
         pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given, tuned=tuned
@@ -258,9 +260,14 @@ def _generating(
         ExportError: The engine cannot take the model.
     """
     model = GeneratorModel(request, task.generates)
+    components = {"tokenizer": request.arguments.get("tokenizer") or request.model_id}
+    if task.generates == generators.SPEECH:
+        given_extractor = request.arguments.get("feature_extractor") or request.model_id
+        is_name = isinstance(given_extractor, str)
+        components["feature_extractor"] = request.feature_extractor(given_extractor) if is_name else given_extractor
     pipe = request.engine_pipeline(
         model,
-        request.arguments.get("tokenizer") or request.model_id,
+        components,
         request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
     )
     selection = GeneratorSelection(

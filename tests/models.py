@@ -263,21 +263,26 @@ def _whisper() -> Made:
         speech = transformers.WhisperTokenizer.from_pretrained(
             folder, unk_token="<end>", eos_token="<end>", bos_token="<end>"
         )
-    speech.add_special_tokens({"additional_special_tokens": [*marks, "<|notimestamps|>"]})
+    speech.add_special_tokens({"pad_token": "<end>", "additional_special_tokens": [*marks, "<|notimestamps|>"]})
     speech.add_tokens(times)
     start, end = speech.convert_tokens_to_ids("<|startoftranscript|>"), speech.convert_tokens_to_ids("<end>")
     config = transformers.WhisperConfig(
         vocab_size=len(speech), d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
         decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_target_positions=64, init_std=0.2,
         decoder_start_token_id=start, pad_token_id=end, bos_token_id=end, eos_token_id=end,
+        begin_suppress_tokens=None,
     )  # fmt: skip
     model = transformers.WhisperForConditionalGeneration(config)
     said = {name: speech.convert_tokens_to_ids(name) for name in (*marks, "<|notimestamps|>")}
-    model.generation_config.update(
-        is_multilingual=True, lang_to_id={"<|en|>": said["<|en|>"]}, no_timestamps_token_id=said["<|notimestamps|>"],
-        task_to_id={"transcribe": said["<|transcribe|>"], "translate": said["<|translate|>"]},
-        prev_sot_token_id=said["<|startofprev|>"], max_initial_timestamp_index=50, max_length=64,
-    )  # fmt: skip
+    known = {
+        "_from_model_config": False,  # or saving makes it anew
+        "is_multilingual": True, "lang_to_id": {"<|en|>": said["<|en|>"]}, "max_initial_timestamp_index": 50,
+        "task_to_id": {"transcribe": said["<|transcribe|>"], "translate": said["<|translate|>"]}, "max_length": 64,
+        "no_timestamps_token_id": said["<|notimestamps|>"], "prev_sot_token_id": said["<|startofprev|>"],
+        "begin_suppress_tokens": None,
+    }  # fmt: skip
+    for name, value in known.items():
+        setattr(model.generation_config, name, value)
     return model, transformers.WhisperProcessor(transformers.WhisperFeatureExtractor(), speech)
 
 

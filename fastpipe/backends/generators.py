@@ -26,6 +26,7 @@ class Generators(Protocol):
     """An engine's models with a `generate()` that is transformers' own. `kind` is `CAUSAL`, `SEQ2SEQ` or `SPEECH`."""
 
     name: str
+    libraries: tuple[str, ...]  # distributions, any of which brings the engine
     exporter: str  # the distribution that exports, and whose classes run
 
     def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:

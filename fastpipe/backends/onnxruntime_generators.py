@@ -25,6 +25,7 @@ class ONNXRuntimeGenerators:
     """Generators on ONNX Runtime, by way of optimum-onnx."""
 
     name = "onnxruntime"
+    libraries = ("onnxruntime", "onnxruntime-gpu")
     exporter = "optimum-onnx"
 
     def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:

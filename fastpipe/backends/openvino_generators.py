@@ -28,6 +28,7 @@ class OpenVINOGenerators:
     """Generators on OpenVINO, by way of optimum-intel."""
 
     name = "openvino"
+    libraries = ("openvino",)
     exporter = "optimum-intel"
 
     def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
@@ -39,7 +40,13 @@ class OpenVINOGenerators:
         from optimum.exporters.openvino import export_from_model
         from optimum.intel import OVConfig
 
-        export_from_model(model, folder, task=_EXPORTS[kind], ov_config=OVConfig(dtype="fp32"), stateful=True)
+        how = {"task": _EXPORTS[kind], "ov_config": OVConfig(dtype="fp32")}
+        try:
+            export_from_model(model, folder, stateful=True, **how)
+        except RuntimeError:  # of some decoders (T5's) parts have no name, which the making of states asks for
+            if kind == CAUSAL:
+                raise
+            export_from_model(model, folder, stateful=False, **how)
 
     def quantize(self, source: Path, folder: Path, weights: Weights) -> None:
         """See `Generators`."""
@@ -71,10 +78,12 @@ class OpenVINOGenerators:
         if not model.config.is_encoder_decoder:
             twin.request = model.request.get_compiled_model().create_infer_request()
             return twin
-        twin.encoder, twin.decoder = copy.copy(model.encoder), copy.copy(model.decoder)
-        for part in (twin.encoder, twin.decoder):
+        for name in model._component_names:
+            part = copy.copy(getattr(model, name))
             part.parent_model = twin
-        twin.decoder.request = model.decoder.request.get_compiled_model().create_infer_request()
+            if name != "encoder":
+                part.request = part.request.get_compiled_model().create_infer_request()
+            setattr(twin, name, part)
         twin.encoder.request = _Callable(model.encoder.request.create_infer_request())
         return twin
 

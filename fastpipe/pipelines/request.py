@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, AutoFeatureExtractor, GenerationConfig, PreTrainedModel
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
@@ -74,16 +74,26 @@ class Request:
         with quietly():
             return transformers.pipeline(**_own(self.arguments, **changes))
 
-    def engine_pipeline(self, model: Any, tokenizer: Any, pipeline_class: type | None) -> Any:
+    def engine_pipeline(self, model: Any, components: Mapping[str, Any], pipeline_class: type | None) -> Any:
         """Let transformers make the pipeline around a model that is on an engine."""
         framework = {"framework": "pt"} if "framework" in _PARAMETERS else {}
         return self.transformers_pipeline(
             model=model,
             config=self.config,
-            tokenizer=tokenizer,
             device="cpu",
             pipeline_class=pipeline_class,
             **framework,
+            **components,
+        )
+
+    def feature_extractor(self, source: str) -> Any:
+        """Load a feature extractor: transformers 5 can do so in `pipeline()` only beside a model that has an id."""
+        model_kwargs = dict(self.arguments.get("model_kwargs") or {})
+        for name in ("torch_dtype", "dtype"):
+            model_kwargs.pop(name, None)
+        trusted = self.arguments.get("trust_remote_code")
+        return AutoFeatureExtractor.from_pretrained(
+            source, trust_remote_code=trusted, **{**model_kwargs, **_hub_arguments(self.arguments)}
         )
 
     def torch_model(self, **changes: Any) -> Any:

@@ -80,8 +80,10 @@ class FastRuntime(Pipeline):
         if self._batching is None:
             rows = 1 if _padding_is_heard(self.feature_extractor) else rows
             with quietly():
-                if self._prompts is not None and isinstance(inputs, list):
-                    return self._prompts.all(self, inputs, rows, kwargs)
+                if self._prompts is not None and isinstance(inputs, list) and len(inputs) > 1 and rows != 1:
+                    together = self._prompts.together(self, inputs, rows, kwargs)
+                    if together is not None:
+                        return together
                 return super().__call__(inputs, *args, num_workers=num_workers, batch_size=rows, **kwargs)
 
         given = self._sanitize_parameters(**kwargs)

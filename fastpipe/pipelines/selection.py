@@ -79,6 +79,9 @@ class Selection:
     def _engine(self) -> Any:
         return registry.load(self.plan.backend)
 
+    def _exporters(self) -> Sequence[str]:
+        return tuple(self.backend.exporters())
+
     def choose(self) -> tuple[Recipe, Report]:
         """Choose the recipe to serve, by the accuracy check where there is something to check.
 
@@ -344,12 +347,12 @@ class Selection:
         if not self.request.own_class:
             return self.pipe
         twin = fast_class(self.request.pipeline_class)
-        pipe = self.request.engine_pipeline(self.pipe.model, self.pipe.tokenizer, twin)
+        pipe = self.request.engine_pipeline(self.pipe.model, {"tokenizer": self.pipe.tokenizer}, twin)
         pipe._batching = self._batching
         return pipe
 
     def _spec(self) -> ArtifactSpec:
-        libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self.backend.exporters()}
+        libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self._exporters()}
         return ArtifactSpec(
             weights=self.request.digest_of_weights(self.store.digest_of_file),
             config=digest_of_config(self.request.config),

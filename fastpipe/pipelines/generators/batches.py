@@ -31,7 +31,7 @@ class Prompts:
     def __init__(self, model: GeneratorModel, left_padding: bool) -> None:
         self._model, self._left_padding = model, left_padding
 
-    def all(self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any]) -> list[Any]:
+    def together(self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any]) -> list[Any] | None:
         """Generate from every prompt, and give the results in their order.
 
         Args:
@@ -39,17 +39,24 @@ class Prompts:
             items: Texts or chats, as its class hands them on.
             most: Upper bound of rows in a batch.
             said: Arguments of the call.
+
+        Returns:
+            The results; `None` where each prompt must go alone, in transformers' own way: where there is chance, whose
+            numbers come in an order, or a search, or a processor that would read the padding.
         """
         given = pipe._sanitize_parameters(**said)
         own = (pipe._preprocess_params, pipe._forward_params, pipe._postprocess_params)
         before, during, after = ({**a, **b} for a, b in zip(own, given, strict=True))
+        config = self._model.plain_config(dict(during), pipe.generation_config) if set(during) <= _PLAIN else None
+        if config is None:
+            return None
         prepared = []
         for index, item in enumerate(items):
             with naming(index, before), exclusively(pipe.tokenizer):
                 prepared.append(pipe.preprocess(item, **before))
             check_length(prepared[-1]["input_ids"].shape[-1], pipe._max_tokens, index)
         results: list[Any] = [None] * len(items)
-        for group in self._groups(prepared, pipe, during, most or ROWS):
+        for group in self._groups(prepared, config, most or ROWS):
             answers = self._answers([prepared[index] for index in group], during, pipe)
             for index, answer in zip(group, answers, strict=True):
                 with naming(index, after):
@@ -64,12 +71,8 @@ class Prompts:
         with standing_in(_Spoken(pipe, self._model, answer)):
             return pipe._forward(prepared, **during)
 
-    def _groups(self, prepared: Sequence[Any], pipe: Any, during: Mapping[str, Any], most: int) -> list[list[int]]:
-        """Split rows into batches: longest first, of like lengths, or each alone where company could change it."""
-        alone = [[index] for index in range(len(prepared))]
-        config = self._model.plain_config(dict(during), pipe.generation_config) if set(during) <= _PLAIN else None
-        if most == 1 or config is None:
-            return alone
+    def _groups(self, prepared: Sequence[Any], config: Any, most: int) -> list[list[int]]:
+        """Split rows into batches of like lengths, longest first."""
         lengths = [_length(one) for one in prepared]
         stretches = self._left_padding and config.max_new_tokens is not None
         groups: list[list[int]] = []

@@ -36,6 +36,9 @@ class GeneratorSelection(Selection):
             )
         return engine
 
+    def _exporters(self) -> Sequence[str]:
+        return (self.backend.exporter,)
+
     def _export(self, folder: Path) -> dict[str, Any]:
         kind = self.task.generates
         with build.as_reference(self.request.torch_model(tokenizer=self.pipe.tokenizer), folder) as model:
