@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from fastpipe import options, plan
-from fastpipe.backends import generators, registry
+from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
@@ -28,7 +28,7 @@ from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.selection import Selection, limit_tokenizer
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
-from fastpipe.precision.recipes import FP32
+from fastpipe.precision.recipes import CAUSAL, FP32, SPEECH
 from fastpipe.precision.report import Report
 from fastpipe.tasks import Task
 
@@ -261,10 +261,11 @@ def _generating(
     """
     model = GeneratorModel(request, task.generates)
     components = {"tokenizer": request.arguments.get("tokenizer") or request.model_id}
-    if task.generates == generators.SPEECH:
-        given_extractor = request.arguments.get("feature_extractor") or request.model_id
-        is_name = isinstance(given_extractor, str)
-        components["feature_extractor"] = request.feature_extractor(given_extractor) if is_name else given_extractor
+    if task.generates == SPEECH:
+        extractor: Any = request.arguments.get("feature_extractor") or request.model_id
+        components["feature_extractor"] = (
+            request.feature_extractor(extractor) if isinstance(extractor, str) else extractor
+        )
     pipe = request.engine_pipeline(
         model,
         components,
@@ -277,8 +278,9 @@ def _generating(
         recipe, report = selection.choose()
         artifact = selection.artifact(recipe)
         model.load(artifact.folder, chosen.backend, recipe, chosen.threads, artifact.facts["max_tokens"])
-    pipe._max_tokens = artifact.facts["max_tokens"] if task.generates == generators.CAUSAL else None
-    if not request.own_class and task.generates != generators.SPEECH:
+    pipe._max_tokens = artifact.facts["max_tokens"] if task.generates == CAUSAL else None
+    exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
+    if exact and model.counts and task.generates != SPEECH and not request.own_class:
         pipe._prompts = Prompts(model, artifact.facts["left_padding"])
     pipe.report = report
     return pipe, plan.decided(chosen, recipe.name, report.reason)

@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def _export(
         if not version_of(name):
             continue
         try:
-            return name, verified(folder, name, lambda export=export: export(source, folder), difference)
+            return name, verified(folder, name, partial(export, source, folder), difference)
         except ExportError as error:
             failures.append(str(error))
     reasons = "; ".join(failures) or "no exporter is installed"

@@ -12,9 +12,7 @@ import numpy as np
 
 from fastpipe.backends.base import Batch, Outputs
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import Recipe, Weights
-
-CAUSAL, SEQ2SEQ, SPEECH = "causal", "seq2seq", "speech"
+from fastpipe.precision.recipes import CAUSAL, Recipe, Weights
 
 _ENGINES = {
     "openvino": "fastpipe.backends.openvino_generators:OpenVINOGenerators",
@@ -29,7 +27,7 @@ class Generators(Protocol):
     libraries: tuple[str, ...]  # distributions, any of which brings the engine
     exporter: str  # the distribution that exports, and whose classes run
 
-    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
+    def recipes(self, hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
         """Tell how it runs generators on this hardware: fastest first and ever safer, with fp32 last."""
         ...
 

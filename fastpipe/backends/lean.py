@@ -96,7 +96,8 @@ class Seq2SeqSteps:
 def _run(request: Any, feed: Mapping[str, Array]) -> Array:
     request.start_async(dict(feed), share_inputs=True)
     request.wait()
-    return np.array(request.get_tensor("logits").data[:, -1, :], dtype=np.float32)
+    logits: Array = np.array(request.get_tensor("logits").data[:, -1, :], dtype=np.float32)
+    return logits
 
 
 def check_positions(tokens: int, limit: int | None) -> None:
@@ -129,24 +130,24 @@ class LeanSampling:
             check_positions(int(attention_mask.sum(dim=1).max()), self.limit)
         return super().forward(*args, attention_mask=attention_mask, **kwargs)  # type: ignore[misc]
 
-    def _steps(self, generation_config: Any, given: Mapping[str, Any]) -> Any:
-        """Give the kind of steps that this generation can take here; nothing when it cannot."""
-        config, decoder = self.config, getattr(self, "decoder", self)  # type: ignore[attr-defined]
-        known = _SEQ2SEQ if config.is_encoder_decoder else _CAUSAL
+    @property
+    def is_lean(self) -> bool:
+        """Whether this model can be stepped through here: its decoder keeps its state, and takes what we know of."""
+        decoder: Any = getattr(self, "decoder", self)
+        known = _DECODER_INPUTS if self.config.is_encoder_decoder else _CAUSAL_INPUTS  # type: ignore[attr-defined]
+        return bool(getattr(decoder, "stateful", False)) and set(decoder.input_names) <= known
+
+    def _is_plain(self, generation_config: Any, given: Mapping[str, Any]) -> bool:
+        """Tell whether a generation asks for nothing but tokens."""
+        known = _SEQ2SEQ if self.config.is_encoder_decoder else _CAUSAL  # type: ignore[attr-defined]
         asked = {name for name, value in given.items() if value is not None and value is not False}
-        plain = not (
+        return not (
             asked - known
             or given.get("past_key_values") is not None
             or generation_config.return_dict_in_generate
             or generation_config.prefill_chunk_size is not None
             or not generation_config.use_cache
-            or not getattr(decoder, "stateful", False)
         )
-        if not plain:
-            return None
-        if config.is_encoder_decoder:
-            return Seq2SeqSteps if set(decoder.input_names) <= _DECODER_INPUTS else None
-        return CausalSteps if set(decoder.input_names) <= _CAUSAL_INPUTS else None
 
     def _sample(
         self,
@@ -158,12 +159,12 @@ class LeanSampling:
         streamer: Any = None,
         **given: Any,
     ) -> Any:
-        kind = self._steps(generation_config, given)
-        if kind is None or synced_gpus:
+        if synced_gpus or not (self.is_lean and self._is_plain(generation_config, given)):
             self.lengths = None
             return super()._sample(  # type: ignore[misc]
                 input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, streamer, **given
             )
+        kind = Seq2SeqSteps if self.config.is_encoder_decoder else CausalSteps  # type: ignore[attr-defined]
         step = kind(self, input_ids, given)
         ends = _ends(stopping_criteria)
         pad = generation_config._pad_token_tensor
@@ -206,9 +207,9 @@ class _Ends:
 
     def over(self, chosen: Array, length: int) -> Array:
         """Tell which rows end with the tokens chosen, of shape (rows,)."""
-        if self.longest is not None and length >= self.longest:
-            return np.ones(len(chosen), bool)
-        return np.isin(chosen, self.tokens)
+        at_length = self.longest is not None and length >= self.longest
+        ended: Array = np.isin(chosen, self.tokens) | at_length
+        return ended
 
 
 def _ends(criteria: Any) -> _Ends | None:
@@ -218,14 +219,16 @@ def _ends(criteria: Any) -> _Ends | None:
 
 def _choose(logits: Array, input_ids: torch.Tensor, processors: Any, at_random: bool) -> Array:
     """Choose each row's next token: int64 (rows,)."""
+    chosen: Array
     if not processors and not at_random:
-        return logits.argmax(axis=-1)
+        chosen = logits.argmax(axis=-1)
+        return chosen
     scores = processors(input_ids, torch.from_numpy(logits))
-    if at_random:
-        chosen = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1).squeeze(1)
-    else:
-        chosen = scores.argmax(dim=-1)
-    return np.asarray(chosen.numpy())
+    drawn = (
+        torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[:, 0] if at_random else scores.argmax(dim=-1)
+    )
+    chosen = drawn.numpy()
+    return chosen
 
 
 def same_behind_padding(model: Any, prompts: Sequence[Array]) -> bool:
@@ -235,7 +238,7 @@ def same_behind_padding(model: Any, prompts: Sequence[Array]) -> bool:
         model: A model whose class is made of `LeanSampling`.
         prompts: int64 (1, tokens) each, of different lengths.
     """
-    if model._steps(model.generation_config, {}) is not CausalSteps:
+    if not model.is_lean:
         return False
     alone = [_two_steps(model, prompt, np.ones_like(prompt)) for prompt in prompts]
     longest = max(prompt.shape[1] for prompt in prompts)
@@ -249,4 +252,5 @@ def same_behind_padding(model: Any, prompts: Sequence[Array]) -> bool:
 
 def _two_steps(model: Any, ids: Array, mask: Array) -> Array:
     step = CausalSteps(model, torch.from_numpy(ids), {"attention_mask": torch.from_numpy(mask)})
-    return np.stack([step(ids), step(ids[:, -1:])], axis=1)
+    logits: Array = np.stack([step(ids), step(ids[:, -1:])], axis=1)
+    return logits

@@ -6,10 +6,9 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from fastpipe.backends.generators import CAUSAL, SEQ2SEQ, SPEECH
 from fastpipe.backends.onnxruntime import quantized, save, session_options
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import Recipe, Weights, generator_ladder
+from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
 
 _CLASSES = {CAUSAL: "ORTModelForCausalLM", SEQ2SEQ: "ORTModelForSeq2SeqLM", SPEECH: "ORTModelForSpeechSeq2Seq"}
 _EXPORTS = {
@@ -28,9 +27,9 @@ class ONNXRuntimeGenerators:
     libraries = ("onnxruntime", "onnxruntime-gpu")
     exporter = "optimum-onnx"
 
-    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
+    def recipes(self, hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
         """See `Generators`."""
-        return generator_ladder(self.name, hardware)
+        return generator_ladder(self.name, hardware, kind)
 
     def export(self, model: Any, folder: Path, kind: str) -> None:
         """See `Generators`."""

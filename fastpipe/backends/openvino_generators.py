@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastpipe.backends.generators import CAUSAL, SEQ2SEQ, SPEECH
 from fastpipe.backends.lean import LeanSampling
 from fastpipe.backends.openvino import GROUP, compressed, core, without_progress
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import Recipe, Weights, generator_ladder
+from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
 
 _CLASSES = {CAUSAL: "OVModelForCausalLM", SEQ2SEQ: "OVModelForSeq2SeqLM", SPEECH: "OVModelForSpeechSeq2Seq"}
 _EXPORTS = {
@@ -31,9 +30,9 @@ class OpenVINOGenerators:
     libraries = ("openvino",)
     exporter = "optimum-intel"
 
-    def recipes(self, hardware: Hardware) -> tuple[Recipe, ...]:
+    def recipes(self, hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
         """See `Generators`."""
-        return generator_ladder(self.name, hardware)
+        return generator_ladder(self.name, hardware, kind)
 
     def export(self, model: Any, folder: Path, kind: str) -> None:
         """See `Generators`."""

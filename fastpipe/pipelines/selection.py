@@ -71,13 +71,17 @@ class Selection:
         self.backend = self._engine()
         self.store = Store(self.options.cache_dir)
         calibrated = self.given or self.tuned
-        self.ladder = [r for r in self.backend.recipes(self.hardware) if calibrated or not r.calibrated]
+        self.ladder = [r for r in self._recipes() if calibrated or not r.calibrated]
         self.spec = self._spec()
         self.steps = Steps(Path(self.request.model_id or "model").name, self.options.progress_bar)
         self._artifacts: dict[str, Artifact] = {}
 
     def _engine(self) -> Any:
         return registry.load(self.plan.backend)
+
+    def _recipes(self) -> Sequence[Recipe]:
+        recipes: Sequence[Recipe] = self.backend.recipes(self.hardware)
+        return recipes
 
     def _exporters(self) -> Sequence[str]:
         return tuple(self.backend.exporters())
@@ -286,6 +290,7 @@ class Selection:
                 padding=Padding(base.facts["padding"]),
                 pad_values=pad_values(self.pipe.tokenizer),
                 mask_id=self.pipe.tokenizer.mask_token_id,
+                once=bool(self.task.generates),
             ),
             accuracy,
             backend=self.backend.name,

@@ -64,6 +64,8 @@ def figures(measure: Measure, reference: Sequence[Array], candidate: Sequence[Ar
 
 def instability(measure: Measure, together: Sequence[Array], alone: Mapping[int, Array]) -> float:
     """Compare some of a candidate's reduced rows, run alone, with the same rows from batches."""
+    if not alone:
+        return 0.0
     _, moved = measure.compare(list(alone.values()), [together[position] for position in alone])
     return float(np.max(moved, initial=0.0))
 

@@ -40,6 +40,7 @@ class Sample:
         padding: What the model does with padded rows.
         pad_values: What each input is padded with.
         mask_id: The tokenizer's id of the mask token, if it has one.
+        once: Whether one pass says it all: rows run alone, and take so long that they are not run again for the time.
     """
 
     rows: Sequence[Feed]
@@ -50,6 +51,7 @@ class Sample:
     padding: Padding
     pad_values: Mapping[str, int]
     mask_id: int | None
+    once: bool = False
 
 
 Run = Callable[[Feed], Feed]
@@ -63,14 +65,22 @@ class Trial:
         self._sample = sample
         lengths = [next(iter(row.values())).shape[1] for row in sample.rows]
         self._batches = split(lengths, sample.padding, Limits())
+        self._took: list[float] = []
 
     def together(self) -> list[Array]:
         """Give each row's reduced outputs, from batches."""
-        found = {p: self._reduced(p, outputs) for batch in self._batches for p, outputs in self._outputs(batch)}
+        found = {}
+        for batch in self._batches:
+            started = time.perf_counter()
+            answers = list(self._outputs(batch))
+            self._took.append((time.perf_counter() - started) / len(batch))
+            found.update({position: self._reduced(position, outputs) for position, outputs in answers})
         return [found[position] for position in range(len(self._sample.rows))]
 
     def rate(self) -> float:
         """Measure rows per second in some of the batches, long and short, whose shapes `together` has prepared."""
+        if self._sample.once:
+            return 1 / statistics.median(self._took)
         some = self._batches[1::_STEP] or self._batches
         took = []
         for _ in range(_PASSES):
@@ -82,6 +92,8 @@ class Trial:
 
     def alone(self) -> tuple[dict[int, Array], float]:
         """Give some rows' reduced outputs, run alone, by position; and the median seconds of one."""
+        if self._sample.once:
+            return {}, statistics.median(self._took)
         found, took = {}, []
         for position in range(0, len(self._sample.rows), _STEP):
             started = time.perf_counter()

@@ -78,6 +78,11 @@ class GeneratorModel:
         self._live, self._idle = (os.getpid(), model), deque()
         return model
 
+    @property
+    def counts(self) -> bool:
+        """Whether generations of several rows tell where each ends."""
+        return bool(getattr(self.engine, "is_lean", False))
+
     @staticmethod
     def _engine(backend: str) -> generators.Generators:
         found = generators.load(backend)

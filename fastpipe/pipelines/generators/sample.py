@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastpipe.backends.generators import CAUSAL, SEQ2SEQ, SPEECH
 from fastpipe.batching.collate import Feed
 from fastpipe.precision import sample
+from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH
 
 EXAMPLES = 3  # inputs that an export is compared on
-_INPUTS = {CAUSAL: 24, SEQ2SEQ: 16, SPEECH: 4}
-_TOKENS = 48  # of a text to continue: half of it is the prompt
-_STEPS = 20  # tokens that a decoder says
+_INPUTS = {CAUSAL: 12, SEQ2SEQ: 12, SPEECH: 4}
+_TOKENS = 32  # of a text to continue: half of it is the prompt
+_STEPS = 16  # tokens that a decoder says
 _SECONDS = 4
 
 
@@ -111,9 +111,8 @@ def _sounds(pipe: Any) -> Iterator[Any]:
         chance = np.random.default_rng(seed)
         pitch = chance.uniform(90, 220) * (1 + 0.15 * np.sin(2 * np.pi * chance.uniform(0.2, 0.8) * time))
         phase = 2 * np.pi * np.cumsum(pitch) / rate
-        formants = chance.uniform([300, 900, 2200], [800, 2000, 3000])[:, None] * (
-            1 + 0.2 * np.sin(2 * np.pi * chance.uniform(1, 4, (3, 1)) * time)
-        )
+        middles = np.array([[550], [1450], [2600]]) * chance.uniform(0.8, 1.2, (3, 1))
+        formants = middles * (1 + 0.2 * np.sin(2 * np.pi * chance.uniform(1, 4, (3, 1)) * time))
         voice = sum(
             np.sin(n * phase) * np.exp(-(((n * pitch - formants) / 200) ** 2)).sum(axis=0) for n in range(1, 30)
         )

@@ -17,7 +17,7 @@ from fastpipe.errors import ExportError, OptionError
 from fastpipe.pipelines.generators.sample import EXAMPLES, given_rows, rows_of
 from fastpipe.pipelines.selection import Selection
 from fastpipe.precision import gate
-from fastpipe.precision.recipes import FP32, Recipe
+from fastpipe.precision.recipes import CAUSAL, FP32, Recipe
 
 OUTPUTS = ("logits",)
 
@@ -35,6 +35,10 @@ class GeneratorSelection(Selection):
                 "environment of its own, pip install 'transformers-fastpipe[all]' would make this faster"
             )
         return engine
+
+    def _recipes(self) -> Sequence[Recipe]:
+        recipes: Sequence[Recipe] = self.backend.recipes(self.hardware, self.task.generates)
+        return recipes
 
     def _exporters(self) -> Sequence[str]:
         return (self.backend.exporter,)
@@ -60,7 +64,7 @@ class GeneratorSelection(Selection):
             "outputs": OUTPUTS,
             "exporter": self.backend.exporter,
             "export_error": error,
-            "left_padding": kind == generators.CAUSAL and self._left_padding(folder, rows),
+            "left_padding": kind == CAUSAL and self._left_padding(folder, rows),
         }
 
     def _difference(self, folder: Path, rows: Sequence[Feed], wanted: Sequence[Feed]) -> float:
