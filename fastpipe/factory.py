@@ -16,6 +16,7 @@ from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
+from fastpipe.pipelines import components
 from fastpipe.pipelines import request as requests
 from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
@@ -211,11 +212,12 @@ def _on_engine(
         ExportError: The engine cannot take the model.
         NothingFasterError: The accuracy check refused all that is faster than fp32, and the engine is not settled.
     """
-    # The pipeline comes first: what its tokenizer gives the model is part of what is built.
+    # The pipeline comes first: what its components give the model is part of what is built.
     model = EngineModel(request)
-    tokenizer = request.arguments.get("tokenizer") or request.model_id
     pipe = request.engine_pipeline(
-        model, tokenizer, request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
+        model,
+        components.of(request),
+        request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
     )
     selection = Selection(
         pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given, tuned=tuned
@@ -228,11 +230,11 @@ def _on_engine(
             )
         artifact = selection.compiled(recipe)
         asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
-        model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
-        cost, streams = selection.speed(recipe, artifact.facts)
-    selection.equip(artifact.facts, cost, streams)
+        model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts, dtype=asked)
+        speed = selection.speed(recipe, artifact.facts)
+    selection.equip(artifact.facts, speed)
     pipe.report = report
-    return pipe, plan.decided(chosen, recipe.name, report.reason, streams)
+    return pipe, plan.decided(chosen, recipe.name, report.reason, speed.streams)
 
 
 def _signature() -> inspect.Signature:

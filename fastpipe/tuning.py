@@ -17,6 +17,7 @@ from fastpipe.contest import Contender, Tuning
 from fastpipe.errors import FallbackWarning, OptionError
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.options import Options
+from fastpipe.pipelines import components
 from fastpipe.pipelines import request as requests
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
@@ -83,7 +84,7 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
     tuned = Tuned(
         backend=chosen.backend,
         precision=chosen.precision,
-        inputs=tuple(ready.tokenizer.model_input_names),
+        inputs=components.names(ready),
         calibration=given.digest,
         reason=f"tuned on {count} inputs: {contest.figure(chosen.rate)} samples/s, {chosen.reason}",
         others=contest.others(ranked, chosen, count),

@@ -8,11 +8,12 @@ import io
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fastpipe.artifacts.examine import examine, text_limit
 from fastpipe.artifacts.store import Artifact, empty
 from fastpipe.backends import torch as torch_backend
 from fastpipe.backends.base import Backend, Runner, Settings, Source
@@ -20,6 +21,7 @@ from fastpipe.backends.registry import version_of
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import Feed, pad_values, run_batch
 from fastpipe.batching.planner import Padding
+from fastpipe.batching.shapes import altered, shapes_of
 from fastpipe.errors import ExportError
 from fastpipe.precision.recipes import FP32, Weights
 from fastpipe.tasks import Task
@@ -38,7 +40,17 @@ _LONGEST = 512
 _GRAPH_FILES = {".xml", ".bin", ".onnx", ".data"}
 
 
-def export(folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Backend, threads: int) -> dict[str, Any]:
+def export(
+    folder: Path,
+    *,
+    model: Any,
+    tokenizer: Any,
+    task: Task,
+    backend: Backend,
+    threads: int,
+    feeds: Sequence[Feed] = (),
+    beside: Collection[str] = (),
+) -> dict[str, Any]:
     """Write a model's fp32 graph into a folder.
 
     Args:
@@ -48,22 +60,29 @@ def export(folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Bac
         task: What the model is for.
         backend: The engine to build for.
         threads: CPU threads to verify with.
+        feeds: Prepared inputs to examine the model with, where they are no texts.
+        beside: Names of other tensors that were prepared with them.
 
     Returns:
-        Facts about the model: "max_tokens", "padding", "outputs", "exporter", "export_error".
+        Facts about the model: "max_tokens", "padding", "outputs", "exporter", "export_error", "main_input", and by name
+        the "shapes" of rows that the graph was made for, `None` for an axis of any length.
 
     Raises:
         ExportError: No way of exporting gives a graph that agrees with torch.
     """
     with _as_reference(model, folder) as reference:
-        source, padding = _examine(reference, tokenizer, task)
+        source, padding = (
+            _examine(reference, tokenizer, task) if task.modality == "text" else examine(reference, task, feeds, beside)
+        )
         exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, threads)
     return {
-        "max_tokens": torch_backend.token_limit(model),
+        "max_tokens": torch_backend.token_limit(model) if task.modality == "text" else text_limit(model.config),
         "padding": padding.value,
         "outputs": source.outputs,
         "exporter": exporter,
         "export_error": error,
+        "main_input": model.main_input_name,
+        "shapes": {} if task.modality == "text" else shapes_of(source.examples, set(source.inputs) - task.shared),
     }
 
 
@@ -194,6 +213,11 @@ def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str,
     if padding is Padding.NEUTRAL:
         rows = run_batch(runner.run, source.examples, values, per_token=source.task.per_token)
         worst = max(worst, *map(neutrality.distance, _only(rows, source.outputs), wanted))
+    elif source.task.modality != "text" and source.batchable:
+        shared = source.task.shared
+        for feed, alone in zip(source.examples, wanted, strict=True):  # a batch not seen at export, another row amid
+            rows = run_batch(runner.run, [feed, altered(feed, shared), feed], {}, per_token=False, shared=shared)
+            worst = max(worst, *(neutrality.distance(row, alone) for row in _only(rows[::2], source.outputs)))
     return worst
 
 

@@ -111,14 +111,17 @@ def _export_with_optimum(source: Source, folder: Path) -> None:
 def _export_with_torch(source: Source, folder: Path) -> None:
     import torch
 
-    from fastpipe.backends.traceable import Traceable, example
+    from fastpipe.backends.traceable import Traceable, dynamic_axes, example
 
-    rows = torch.export.Dim.DYNAMIC if source.batchable else 1
+    shapes = [
+        {axis: torch.export.Dim.DYNAMIC if length is None else length for axis, length in enumerate(axes)}
+        for axes in dynamic_axes(source).values()
+    ]
     program = torch.onnx.export(
         Traceable(source).eval(),
         example(source),
         dynamo=True,
-        dynamic_shapes=(tuple({0: rows, 1: torch.export.Dim.DYNAMIC} for _ in source.inputs),),
+        dynamic_shapes=(tuple(shapes),),
         input_names=list(source.inputs),
         output_names=list(source.outputs),
         verbose=False,

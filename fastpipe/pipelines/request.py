@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, PreTrainedModel
+from transformers import MODEL_FOR_CTC_MAPPING, AutoConfig, AutoFeatureExtractor, PreTrainedModel
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
@@ -74,16 +74,26 @@ class Request:
         with quietly():
             return transformers.pipeline(**_own(self.arguments, **changes))
 
-    def engine_pipeline(self, model: Any, tokenizer: Any, pipeline_class: type | None) -> Any:
+    def engine_pipeline(self, model: Any, components: Mapping[str, Any], pipeline_class: type | None) -> Any:
         """Let transformers make the pipeline around a model that is on an engine."""
         framework = {"framework": "pt"} if "framework" in _PARAMETERS else {}
         return self.transformers_pipeline(
             model=model,
             config=self.config,
-            tokenizer=tokenizer,
             device="cpu",
             pipeline_class=pipeline_class,
             **framework,
+            **components,
+        )
+
+    def feature_extractor(self, source: str) -> Any:
+        """Load a feature extractor: transformers 5 can do so in `pipeline()` only beside a model that has an id."""
+        model_kwargs = dict(self.arguments.get("model_kwargs") or {})
+        for name in ("torch_dtype", "dtype"):
+            model_kwargs.pop(name, None)
+        trusted = self.arguments.get("trust_remote_code")
+        return AutoFeatureExtractor.from_pretrained(
+            source, trust_remote_code=trusted, **{**model_kwargs, **_hub_arguments(self.arguments)}
         )
 
     def torch_model(self, **changes: Any) -> Any:
@@ -173,7 +183,9 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
         pipeline_class=own_class or _class_of(targeted["impl"]),
         own_class=own_class is not None,
         config=config,
-        obstacle="the commit of its weights cannot be found" if unpinned else _obstacle(arguments, model, config),
+        obstacle="the commit of its weights cannot be found"
+        if unpinned
+        else _obstacle(arguments, model, config) or _of_task(TASKS.get(task_name), config),
     )
 
 
@@ -258,12 +270,23 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
         (bool(unusual), f"model_kwargs {', '.join(unusual)} change how torch loads the model"),
         (not isinstance(model, (str, PreTrainedModel)), f"the model given is a {type(model).__name__}"),
         (config is None, "the model has no config"),
-        (getattr(config, "is_encoder_decoder", False), "it is an encoder-decoder model"),
         (getattr(config, "quantization_config", None) is not None, "its weights are already quantized"),
         (bool(getattr(config, "auto_map", None)), "its code comes from its repository"),
         (isinstance(model, str) and _is_adapter(model, arguments), "it is a PEFT adapter"),
     )
     return next((reason for applies, reason in checks if applies), "")
+
+
+def _of_task(task: Task | None, config: Any) -> str:
+    """Say why only torch can run a model of this kind for this task."""
+    if task is None:
+        return ""
+    # Detectors call themselves so, too, and answer at once all the same.
+    if getattr(config, "is_encoder_decoder", False) and task.modality != "image":
+        return "it is an encoder-decoder model"
+    if task.name == "automatic-speech-recognition" and type(config) not in MODEL_FOR_CTC_MAPPING:
+        return "it is no CTC model"
+    return ""
 
 
 def _is_adapter(model: str, arguments: Mapping[str, Any]) -> bool:

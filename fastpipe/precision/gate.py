@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fastpipe.batching import shapes
 from fastpipe.batching.collate import Feed, run_batch
 from fastpipe.batching.planner import Limits, Padding, split
 from fastpipe.options import Accuracy
@@ -25,6 +26,7 @@ _STEP = 5
 _PASSES = 2
 # A recipe must beat a safer one by more than a measurement on a busy machine is worth.
 _FASTER = 1.05
+_NO_TOKENS: Array = np.zeros((1, 0), np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class Sample:
     """What recipes are compared on, and how its rows run.
 
     Attributes:
-        rows: Inputs of the model: arrays of shape (1, tokens) by name.
+        rows: Inputs of the model by name: arrays whose axis 0 is 1.
         description: What they are, in words.
         measure: Name of the measure.
         outputs: Outputs that the task reads, in order.
@@ -40,6 +42,8 @@ class Sample:
         padding: What the model does with padded rows.
         pad_values: What each input is padded with.
         mask_id: The tokenizer's id of the mask token, if it has one.
+        shaped: Whether rows are numbers of some shape, which are never padded, and no tokens.
+        shared: Inputs that belong to all rows of a batch.
     """
 
     rows: Sequence[Feed]
@@ -50,6 +54,16 @@ class Sample:
     padding: Padding
     pad_values: Mapping[str, int]
     mask_id: int | None
+    shaped: bool = False
+    shared: frozenset[str] = frozenset()
+
+    def batches(self) -> list[list[int]]:
+        """Give the positions of rows that run together."""
+        if not self.shaped:
+            return split([row["input_ids"].shape[1] for row in self.rows], self.padding, Limits())
+        sizes = [shapes.size_of(row, self.shared) for row in self.rows]
+        keys = [shapes.key_of(row, self.shared) for row in self.rows]
+        return shapes.split(keys, sizes, self.padding, most=max(sizes) * shapes.USUAL_ROWS, rows=shapes.USUAL_ROWS)
 
 
 Run = Callable[[Feed], Feed]
@@ -61,8 +75,7 @@ class Trial:
     def __init__(self, run: Run, sample: Sample) -> None:
         self._run = run
         self._sample = sample
-        lengths = [row["input_ids"].shape[1] for row in sample.rows]
-        self._batches = split(lengths, sample.padding, Limits())
+        self._batches = sample.batches()
 
     def together(self) -> list[Array]:
         """Give each row's reduced outputs, from batches."""
@@ -92,11 +105,11 @@ class Trial:
 
     def _outputs(self, batch: Sequence[int]) -> Iterable[tuple[int, Feed]]:
         rows = [self._sample.rows[position] for position in batch]
-        values, per_token = self._sample.pad_values, self._sample.per_token
-        return zip(batch, run_batch(self._run, rows, values, per_token=per_token), strict=True)
+        values, per_token, shared = self._sample.pad_values, self._sample.per_token, self._sample.shared
+        return zip(batch, run_batch(self._run, rows, values, per_token=per_token, shared=shared), strict=True)
 
     def _reduced(self, position: int, outputs: Feed) -> Array:
-        ids = self._sample.rows[position]["input_ids"]
+        ids = self._sample.rows[position].get("input_ids", _NO_TOKENS)
         read = [outputs[name] for name in self._sample.outputs]
         return MEASURES[self._sample.measure].reduce(read, ids, self._sample.mask_id)
 
