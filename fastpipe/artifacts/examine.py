@@ -31,15 +31,15 @@ def examine(model: Any, task: Task, feeds: Sequence[Feed], beside: Collection[st
     """
     name = type(model).__name__
     takes = torch_backend.takes(model)
-    for fact, names in (("takes no", set(feeds[0]) - takes), ("also takes", takes.intersection(beside))):
-        if names:
-            raise ExportError(f"{name} {fact} {', '.join(sorted(names))}")
     if any(feed.keys() != feeds[0].keys() for feed in feeds):
         raise ExportError(f"{name} takes other inputs from call to call")
     inputs = tuple(entry for entry in INPUTS if entry in feeds[0])
     whole = [
         entry for entry in inputs if entry in MASKS and entry not in task.shared and all(f[entry].all() for f in feeds)
     ]
+    for fact, names in (("takes no", set(inputs) - takes - set(whole)), ("also takes", takes.intersection(beside))):
+        if names:
+            raise ExportError(f"{name} {fact} {', '.join(sorted(names))}")
     try:
         runner = torch_backend.TorchRunner(model, task.outputs, task.also)
         wanted = runner.run(feeds[0])

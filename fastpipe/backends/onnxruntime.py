@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,28 @@ def _export_with_optimum(source: Source, folder: Path) -> None:
 
 
 def _export_with_torch(source: Source, folder: Path) -> None:
+    try:
+        program = _program(source)
+    except Exception:
+        if source.task.modality == "text":
+            raise
+        with _eager_attention(source.model):
+            program = _program(source)
+    _save(program.model_proto, folder)
+
+
+@contextlib.contextmanager
+def _eager_attention(model: Any) -> Iterator[None]:
+    """Write attention out: what takes its place has other strides, on which the views of some models (Swin) fail."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _program(source: Source) -> Any:
     import torch
 
     from fastpipe.backends.traceable import Traceable, dynamic_axes, example
@@ -127,7 +150,7 @@ def _export_with_torch(source: Source, folder: Path) -> None:
         verbose=False,
     )
     assert program is not None
-    _save(program.model_proto, folder)
+    return program
 
 
 def _compress(model: Any, weights: Weights) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import warnings
@@ -14,26 +13,24 @@ from typing import Any
 
 from fastpipe._version import __version__
 from fastpipe.artifacts import build
-from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of, digest_of_config
+from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of_config
 from fastpipe.artifacts.store import Artifact, Store
 from fastpipe.backends import registry
 from fastpipe.backends.base import Settings
 from fastpipe.batching.collate import Feed, pad_values
 from fastpipe.batching.planner import Limits, Padding, memory_limits
-from fastpipe.batching.shapes import size_of
-from fastpipe.errors import ExportError, FallbackWarning, InputTooLongError, OptionError
+from fastpipe.errors import ExportError, FallbackWarning, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.options import Accuracy, Options
-from fastpipe.pipelines import components
+from fastpipe.pipelines import components, samples
 from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.rows import Row
-from fastpipe.pipelines.samples import built_in, rows_of
 from fastpipe.pipelines.speed import Speed, measure_shaped, measure_speed
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
-from fastpipe.precision import gate, sample, synthetic
+from fastpipe.precision import gate
 from fastpipe.precision.calibration import Calibration
 from fastpipe.precision.recipes import FP32, Recipe
 from fastpipe.precision.report import Report
@@ -43,10 +40,6 @@ from fastpipe.tasks import ORDER, Task
 _logger = logging.getLogger(__name__)
 # A tokenizer without a limit says 1e30; no limit that is one comes near this.
 _NO_LIMIT = 10**9
-# Pictures or sounds that a model is tried out with; and how many numbers of more of them the accuracy check takes: as
-# many as 24 pictures of 224 pixels square have.
-_EXAMPLES = 6
-_NUMBERS = 24 * 3 * 224**2
 
 
 @dataclass(kw_only=True)
@@ -240,7 +233,7 @@ class Selection:
             "named": named,
             "accuracy": asdict(accuracy),
             "measure": self._measure(),
-            "sample": self.given.digest if self.given else _digest_of_sample(self.task),
+            "sample": self.given.digest if self.given else samples.digest(self.task),
             "call": [
                 self.task.name,
                 self.task.sample,
@@ -329,27 +322,17 @@ class Selection:
                     f"calibration_data= gives no rows of {self.task.modality}", remedy="Give inputs of this task."
                 )
             return rows, description
-        items = built_in(self.task.sample, self.pipe)
-        if self.task.modality != "text":
-            feeds: list[Feed] = [row.feed for row in self._examples(most=len(items))]
-            return feeds, f"a built-in sample of {len(feeds)} made-up {self.task.sample}"
-        rows = []
-        for item in items:
-            # Of a model with few positions, and a task that does not truncate.
-            with contextlib.suppress(InputTooLongError):
-                rows += self._rows([item])
-        if not rows:
-            raise ValueError("none of its texts is short enough")
-        return rows, f"the built-in sample of {len(items)} inputs"
+        if self.task.modality == "text":
+            return samples.texts(self._collector, self.task)
+        found = samples.examples(self._collector, self.task)
+        return [row.feed for row in found], f"a built-in sample of {len(found)} made-up {self.task.sample}"
 
     def _rows(self, items: Sequence[Any]) -> list[Feed]:
         """Take inputs through all of the pipeline's own argument handling and `preprocess`."""
-        return [row.feed for row in rows_of(self._collector, self.task, items)]
+        return [row.feed for row in samples.rows_of(self._collector, self.task, items)]
 
-    def _examples(self, most: int = _EXAMPLES) -> list[Row]:
-        """Prepare some of the built-in sample of pictures or sounds: what the model and its graphs are tried out with.
-
-        Texts have examples of their own, which need no pipeline.
+    def _examples(self) -> list[Row]:
+        """Prepare what the model and its graphs are tried out with, where it is no texts: those need no pipeline.
 
         Raises:
             ExportError: It does not go through this pipeline.
@@ -357,19 +340,7 @@ class Selection:
         if self.task.modality == "text":
             return []
         components.reject_language_model(self.pipe)
-        rows: list[Row] = []
-        try:
-            for item in built_in(self.task.sample, self.pipe)[:most]:
-                rows += rows_of(self._collector, self.task, [item])
-                if len(rows) >= _EXAMPLES and sum(size_of(row.feed, self.task.shared) for row in rows) > _NUMBERS:
-                    break
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            raise ExportError(f"made-up {self.task.sample} do not go through this pipeline: {error}") from error
-        if not rows:
-            raise ExportError(f"this pipeline makes no single rows of {self.task.sample}")
-        return rows
+        return samples.examples(self._collector, self.task, samples.FEW)
 
     @cached_property
     def _collector(self) -> Any:
@@ -406,10 +377,6 @@ def limit_tokenizer(pipe: Any, limit: int | None) -> None:
     if limit is not None and pipe.tokenizer is not None and pipe.tokenizer.model_max_length > _NO_LIMIT:
         pipe.tokenizer = copy.copy(pipe.tokenizer)
         pipe.tokenizer.model_max_length = limit
-
-
-def _digest_of_sample(task: Task) -> str:
-    return digest_of([sample.TEXTS, sample.QUESTIONS] if task.modality == "text" else [task.sample, synthetic.VERSION])
 
 
 def _unchecked(by_name: dict[str, Recipe]) -> Recipe:

@@ -20,25 +20,25 @@ _SIZES = ((224, 224), (320, 240), (240, 320), (96, 96), (256, 384), (400, 160)) 
 _SECONDS = (1.0, 0.5, 1.5, 0.25, 2.0, 1.0)
 
 
-def pictures(count: int = 24) -> list[Array]:
+def pictures(count: int | None = None) -> list[Array]:
     """Draw pictures.
 
     Args:
-        count: How many.
+        count: How many; all by default. The first ones are the same whatever it is.
 
     Returns:
         uint8 arrays of shape (height, width, 3), in several sizes; the same on every call.
     """
     random = np.random.default_rng(_SEED)
     kinds = (_gradient, _noise, _circles, _stripes, _blocks, _clouds)
-    return [kinds[n % len(kinds)](random, *_SIZES[(n + n // len(kinds)) % len(_SIZES)]) for n in range(count)]
+    return [kinds[n % len(kinds)](random, *_SIZES[(n + n // len(kinds)) % len(_SIZES)]) for n in range(count or 24)]
 
 
-def sounds(count: int = 18, *, rate: int = 16_000) -> list[Array]:
+def sounds(count: int | None = None, *, rate: int = 16_000) -> list[Array]:
     """Make sounds.
 
     Args:
-        count: How many.
+        count: How many; all by default. The first ones are the same whatever it is.
         rate: Samples a second.
 
     Returns:
@@ -48,7 +48,7 @@ def sounds(count: int = 18, *, rate: int = 16_000) -> list[Array]:
     kinds = (_tone, _hiss, _chirp, _voice, _clicks, _hush)
     return [
         kinds[n % len(kinds)](random, np.arange(int(rate * _SECONDS[(n + n // len(kinds)) % len(_SECONDS)])) / rate)
-        for n in range(count)
+        for n in range(count or 18)
     ]
 
 
