@@ -64,14 +64,6 @@ def _square(name: str, side: int = SIDE, **options: Any) -> Any:
     return processor(name, size={"height": side, "width": side}, **options)
 
 
-def _vit(cls: str, **changes: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        config = transformers.ViTConfig(**_SMALL, **_WIDE, image_size=SIDE, patch_size=8, **changes)
-        return getattr(transformers, cls)(config), _square("ViT")
-
-    return make
-
-
 def _swin() -> Any:
     config = transformers.SwinConfig(
         image_size=SIDE, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4, **_WIDE, **COLOURS
@@ -142,14 +134,6 @@ def _dpt() -> Any:
     return transformers.DPTForDepthEstimation(config), _square("DPT")
 
 
-def _glpn() -> Any:
-    config = transformers.GLPNConfig(
-        hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=8,
-        **_WIDE,
-    )  # fmt: skip
-    return transformers.GLPNForDepthEstimation(config), processor("GLPN", size_divisor=32)
-
-
 def _clip() -> Any:
     from tests.models import byte_pairs
 
@@ -218,7 +202,6 @@ def _trained(make: Callable[[], Any]) -> Callable[[], Any]:
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
-    "vitmodel": _vit("ViTModel"),
     "swin": _swin,
     "convnext": _convnext,
     "dinov2": _dinov2,
@@ -226,7 +209,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "detr": _trained(_detr),
     "segformer": _trained(_segformer),
     "dpt": _trained(_dpt),
-    "glpn": _trained(_glpn),
     "clip": _clip,
     "hubert": _hubert,
     "wav2vec2cls": _wav2vec2_classifier,
