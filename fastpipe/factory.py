@@ -182,7 +182,10 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
     if not request.own_class:
         changes["pipeline_class"] = fast_class(request.pipeline_class)
     pipe = request.transformers_pipeline(**changes)
-    if request.own_class or not isinstance(pipe.model, torch.nn.Module) or "input_ids" not in text_inputs(pipe.model):
+    is_text = request.task is None or request.task.modality == "text"
+    if request.own_class or not is_text or not isinstance(pipe.model, torch.nn.Module):
+        return pipe
+    if "input_ids" not in text_inputs(pipe.model):
         return pipe
     pipe._max_tokens = limit = token_limit(pipe.model)
     if request.task:

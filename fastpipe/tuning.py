@@ -26,6 +26,7 @@ from fastpipe.plan import Engine, Plan
 from fastpipe.precision import calibration
 from fastpipe.precision.calibration import Calibration
 from fastpipe.precision.report import Report
+from fastpipe.tasks import TASKS
 from fastpipe.timing import side_by_side
 
 _DTYPES = ("dtype", "torch_dtype")
@@ -195,7 +196,8 @@ def _without_dtype(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _call(pipe: Any, items: Sequence[Any], parameters: Mapping[str, Any]) -> None:
     """Run inputs as a user would: as one list where the task takes them so."""
-    if not isinstance(items[0], Mapping) or "text" in items[0]:
+    known = TASKS.get(pipe.task)
+    if not isinstance(items[0], Mapping) or "text" in items[0] or (known and known.modality != "text"):
         pipe(list(items), **parameters)
     elif pipe.task == "question-answering":
         pipe(**{name: [item[name] for item in items] for name in ("question", "context")}, **parameters)

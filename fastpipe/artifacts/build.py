@@ -21,7 +21,7 @@ from fastpipe.backends.registry import version_of
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import Feed, pad_values, run_batch
 from fastpipe.batching.planner import Padding
-from fastpipe.batching.shapes import altered, shapes_of
+from fastpipe.batching.shapes import altered, key_of, shapes_of
 from fastpipe.errors import ExportError
 from fastpipe.precision.recipes import FP32, Weights
 from fastpipe.tasks import Task
@@ -215,9 +215,12 @@ def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str,
         worst = max(worst, *map(neutrality.distance, _only(rows, source.outputs), wanted))
     elif source.task.modality != "text" and source.batchable:
         shared = source.task.shared
-        for feed, alone in zip(source.examples, wanted, strict=True):  # a batch not seen at export, another row amid
-            rows = run_batch(runner.run, [feed, altered(feed, shared), feed], {}, per_token=False, shared=shared)
-            worst = max(worst, *(neutrality.distance(row, alone) for row in _only(rows[::2], source.outputs)))
+        first_of = {key_of(feed, shared): place for place, feed in reversed(list(enumerate(source.examples)))}
+        for place in sorted(first_of.values())[:2]:  # of two shapes, in a batch that export has not seen
+            feed = source.examples[place]
+            beside = [altered(feed, shared), feed, altered(feed, shared)]
+            (row,) = _only(run_batch(runner.run, beside, {}, per_token=False, shared=shared)[1:2], source.outputs)
+            worst = max(worst, neutrality.distance(row, wanted[place]))
     return worst
 
 

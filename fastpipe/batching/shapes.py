@@ -18,6 +18,8 @@ Run = Callable[[Feed], Feed]
 USUAL_ROWS = 4
 # Pictures are computed in some thousand products each: a batch gains little, and none over these.
 _MOST_ROWS = 8
+# Eight pictures of 224 pixels square, or half a minute and more of sound; larger rows run one at a time.
+MOST_NUMBERS = 8 * 3 * 224**2
 _FASTER = 1.03  # what twice the rows in memory must be worth
 _TIMED = 2
 
@@ -105,8 +107,8 @@ def fastest_rows(run: Run, feed: Feed, shared: Collection[str], *, budget_s: flo
         The rows, 1 where a batch is not worth it, and the seconds of each of them.
     """
     started, best, best_s = time.perf_counter(), 1, float("inf")
-    rows = 1
-    while rows <= _MOST_ROWS:
+    rows, most = 1, min(_MOST_ROWS, MOST_NUMBERS // max(1, size_of(feed, shared)))
+    while rows <= max(1, most):
         expected_s = (1 + _TIMED) * rows * best_s
         if rows > 1 and time.perf_counter() - started + expected_s > budget_s:
             break

@@ -284,6 +284,7 @@ class Selection:
                 mask_id=getattr(self.pipe.tokenizer, "mask_token_id", None),
                 shaped=self.task.modality != "text",
                 shared=self.task.shared,
+                unit=self.task.sample if self.task.modality != "text" else "texts",
             ),
             accuracy,
             backend=self.backend.name,

@@ -44,6 +44,7 @@ class Sample:
         mask_id: The tokenizer's id of the mask token, if it has one.
         shaped: Whether rows are numbers of some shape, which are never padded, and no tokens.
         shared: Inputs that belong to all rows of a batch.
+        unit: What the rows are of, in the plural.
     """
 
     rows: Sequence[Feed]
@@ -56,6 +57,7 @@ class Sample:
     mask_id: int | None
     shaped: bool = False
     shared: frozenset[str] = frozenset()
+    unit: str = "texts"
 
     def batches(self) -> list[list[int]]:
         """Give the positions of rows that run together."""
@@ -63,7 +65,7 @@ class Sample:
             return split([row["input_ids"].shape[1] for row in self.rows], self.padding, Limits())
         sizes = [shapes.size_of(row, self.shared) for row in self.rows]
         keys = [shapes.key_of(row, self.shared) for row in self.rows]
-        return shapes.split(keys, sizes, self.padding, most=max(sizes) * shapes.USUAL_ROWS, rows=shapes.USUAL_ROWS)
+        return shapes.split(keys, sizes, self.padding, most=shapes.MOST_NUMBERS, rows=shapes.USUAL_ROWS)
 
 
 Run = Callable[[Feed], Feed]
@@ -197,12 +199,13 @@ def walk(
         drift=measure.drift,
         headline=measure.headline,
         thresholds=asdict(accuracy),
-        candidates=tuple(_judged(candidates, chosen)),
+        candidates=tuple(_judged(candidates, chosen, sample.unit)),
         took_s=round(time.perf_counter() - started, 2),
+        unit=sample.unit,
     )
 
 
-def _judged(candidates: Sequence[Candidate], chosen: str) -> Iterable[Candidate]:
+def _judged(candidates: Sequence[Candidate], chosen: str, unit: str) -> Iterable[Candidate]:
     """Add to each candidate why it is used or not."""
     best = next(c for c in candidates if c.recipe == chosen)
     for c in candidates:
@@ -214,7 +217,8 @@ def _judged(candidates: Sequence[Candidate], chosen: str) -> Iterable[Candidate]
             yield replace(c, verdict="the reference")
         else:
             yield replace(
-                c, verdict=f"passed, and is not clearly faster than {chosen} ({c.rate:.0f} and {best.rate:.0f} texts/s)"
+                c,
+                verdict=f"passed, and is not clearly faster than {chosen} ({c.rate:.0f} and {best.rate:.0f} {unit}/s)",
             )
 
 
