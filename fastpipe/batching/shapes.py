@@ -87,9 +87,9 @@ def measure(run: Run, feed: Feed, shared: Collection[str]) -> Padding:
 
 
 def altered(feed: Feed, shared: Collection[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Make another row of the same shapes: its numbers are in reverse along the last axis."""
+    """Make another row of the same shapes: its numbers are in reverse along the last axis, and half as large."""
     return {
-        name: values if name in shared or values.dtype.kind != "f" else np.ascontiguousarray(values[..., ::-1])
+        name: values if name in shared or values.dtype.kind != "f" else np.ascontiguousarray(values[..., ::-1] / 2)
         for name, values in feed.items()
     }
 
