@@ -16,6 +16,7 @@ from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
+from fastpipe.pipelines import components
 from fastpipe.pipelines import request as requests
 from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
@@ -190,7 +191,10 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
     if not request.own_class:
         changes["pipeline_class"] = fast_class(request.pipeline_class)
     pipe = request.transformers_pipeline(**changes)
-    if request.own_class or not isinstance(pipe.model, torch.nn.Module) or "input_ids" not in text_inputs(pipe.model):
+    is_text = request.task is None or request.task.modality == "text"
+    if request.own_class or not is_text or not isinstance(pipe.model, torch.nn.Module):
+        return pipe
+    if "input_ids" not in text_inputs(pipe.model):
         return pipe
     pipe._max_tokens = limit = token_limit(pipe.model)
     if request.task and not request.task.generates:
@@ -220,12 +224,11 @@ def _on_engine(
         ExportError: The engine cannot take the model.
         NothingFasterError: The accuracy check refused all that is faster than fp32, and the engine is not settled.
     """
-    # The pipeline comes first: what its tokenizer gives the model is part of what is built.
+    # The pipeline comes first: what its components give the model is part of what is built.
     model = EngineModel(request)
-    tokenizer = request.arguments.get("tokenizer") or request.model_id
     pipe = request.engine_pipeline(
         model,
-        {"tokenizer": tokenizer},
+        components.of(request),
         request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
     )
     selection = Selection(
@@ -239,11 +242,11 @@ def _on_engine(
             )
         artifact = selection.compiled(recipe)
         asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
-        model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts["outputs"], dtype=asked)
-        cost, streams = selection.speed(recipe, artifact.facts)
-    selection.equip(artifact.facts, cost, streams)
+        model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts, dtype=asked)
+        speed = selection.speed(recipe, artifact.facts)
+    selection.equip(artifact.facts, speed)
     pipe.report = report
-    return pipe, plan.decided(chosen, recipe.name, report.reason, streams)
+    return pipe, plan.decided(chosen, recipe.name, report.reason, speed.streams)
 
 
 def _generating(
@@ -260,15 +263,9 @@ def _generating(
         ExportError: The engine cannot take the model.
     """
     model = GeneratorModel(request, task.generates)
-    components = {"tokenizer": request.arguments.get("tokenizer") or request.model_id}
-    if task.generates == SPEECH:
-        extractor: Any = request.arguments.get("feature_extractor") or request.model_id
-        components["feature_extractor"] = (
-            request.feature_extractor(extractor) if isinstance(extractor, str) else extractor
-        )
     pipe = request.engine_pipeline(
         model,
-        components,
+        components.of(request),
         request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
     )
     selection = GeneratorSelection(

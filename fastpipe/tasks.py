@@ -23,8 +23,14 @@ class Task:
         per_token: Whether those outputs have one row per token in axis 1, so that padding must be stripped from it.
         measure: How two precisions are compared: a name in `fastpipe.precision.accuracy.MEASURES`.
         accuracy: What a recipe must reach to be taken.
-        sample: What the built-in sample is made of: "texts", "masked" texts or "questions".
+        sample: What the built-in sample is made of: "texts", "masked" texts, "questions", "images" or "sounds".
         parameters: Arguments of the call that the sample goes through.
+        modality: What an input is: "text", whose rows are tokens and may be padded, or "image" or "audio", whose rows
+            are numbers of some shape, never padded, and batched only among rows of the same shape.
+        also: Outputs to keep beside those of `outputs`, where a model has them.
+        shared: Inputs that belong to all rows of a batch, such as the texts that images are compared with.
+        nested: The entry of what `preprocess` gives that holds more of the model's inputs; empty without one.
+        window: Inputs of a list that are prepared and run together, which bounds the memory of what is on its way.
         generates: What kind of generator its models are, as in `fastpipe.backends.generators`; empty for encoders.
     """
 
@@ -36,6 +42,12 @@ class Task:
     accuracy: Accuracy
     sample: str = "texts"
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    modality: str = "text"
+    also: tuple[str, ...] = ()
+    shared: frozenset[str] = frozenset()
+    nested: str = ""
+    # Lists are at hand: a window of one only bounds memory. Sorting more texts gains nothing; pictures are large.
+    window: int = 4096
     generates: str = ""
 
 
@@ -46,6 +58,16 @@ _EMBEDDINGS = Accuracy(agreement=0.99, worst=0.98, instability=0.0005)
 _NEXT_TOKENS = Accuracy(agreement=0.93, drift=0.15)
 # One number per text, where the order of the texts is what counts.
 ORDER = Accuracy(agreement=0.95, drift=0.4, instability=0.05)
+# A few dozen pictures or sounds: one of them is a few percent.
+_FEW_LABELS = Accuracy(agreement=0.96, drift=0.1, instability=0.01)
+_FEATURES = Accuracy(agreement=0.99, worst=0.98, instability=0.002)
+_PLACES = Accuracy(agreement=0.98, worst=0.95, instability=0.05)
+_DEPTHS = Accuracy(agreement=0.98, worst=0.95, drift=0.2, instability=0.02)
+
+# Pictures of 224 pixels square take 0.6 MB once they are prepared, those that detectors see twenty times as much.
+_PICTURES: dict[str, Any] = {"modality": "image", "sample": "images", "window": 32}
+_SOUNDS: dict[str, Any] = {"modality": "audio", "sample": "sounds", "window": 8}
+_TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 
 TASKS = {
@@ -99,6 +121,73 @@ TASKS = {
             measure="answers",
             accuracy=_TOKEN_LABELS,
             sample="questions",
+        ),
+        Task(
+            name="image-classification",
+            export="image-classification",
+            measure="labels",
+            accuracy=_FEW_LABELS,
+            **_PICTURES,
+        ),
+        Task(
+            name="image-feature-extraction",
+            export="feature-extraction",
+            outputs=(),
+            also=("pooler_output",),
+            measure="features",
+            accuracy=_FEATURES,
+            **_PICTURES,
+        ),
+        Task(
+            name="object-detection",
+            export="object-detection",
+            outputs=("logits", "pred_boxes"),
+            measure="boxes",
+            accuracy=_PLACES,
+            **_PICTURES,
+        ),
+        Task(
+            name="image-segmentation",
+            export="image-segmentation",
+            outputs=(),
+            also=("pred_boxes", "pred_masks", "masks_queries_logits"),
+            measure="pixel-labels",
+            accuracy=_PLACES,
+            **_PICTURES,
+        ),
+        Task(
+            name="depth-estimation",
+            export="depth-estimation",
+            outputs=("predicted_depth",),
+            measure="depths",
+            accuracy=_DEPTHS,
+            **_PICTURES,
+        ),
+        Task(
+            name="zero-shot-image-classification",
+            export="zero-shot-image-classification",
+            outputs=("logits_per_image",),
+            measure="labels",
+            accuracy=_FEW_LABELS,
+            parameters={"candidate_labels": ["a red circle", "blue stripes", "noise", "a grey wall"]},
+            shared=_TEXTS,
+            nested="text_inputs",
+            **_PICTURES,
+        ),
+        Task(
+            name="audio-classification",
+            export="audio-classification",
+            measure="labels",
+            accuracy=_FEW_LABELS,
+            **_SOUNDS,
+        ),
+        # Only models with a CTC head: those that generate text have no engine path here.
+        Task(
+            name="automatic-speech-recognition",
+            export="automatic-speech-recognition",
+            measure="frames",
+            accuracy=_TOKEN_LABELS,
+            **_SOUNDS,
         ),
     )
 }

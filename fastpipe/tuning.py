@@ -17,6 +17,7 @@ from fastpipe.contest import Contender, Tuning
 from fastpipe.errors import FallbackWarning, OptionError
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.options import Options
+from fastpipe.pipelines import components
 from fastpipe.pipelines import request as requests
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
@@ -25,6 +26,7 @@ from fastpipe.plan import Engine, Plan
 from fastpipe.precision import calibration
 from fastpipe.precision.calibration import Calibration
 from fastpipe.precision.report import Report
+from fastpipe.tasks import TASKS
 from fastpipe.timing import side_by_side
 
 _DTYPES = ("dtype", "torch_dtype")
@@ -83,7 +85,7 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
     tuned = Tuned(
         backend=chosen.backend,
         precision=chosen.precision,
-        inputs=tuple(ready.tokenizer.model_input_names),
+        inputs=components.names(ready),
         calibration=given.digest,
         reason=f"tuned on {count} inputs: {contest.figure(chosen.rate)} samples/s, {chosen.reason}",
         others=contest.others(ranked, chosen, count),
@@ -194,7 +196,8 @@ def _without_dtype(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _call(pipe: Any, items: Sequence[Any], parameters: Mapping[str, Any]) -> None:
     """Run inputs as a user would: as one list where the task takes them so."""
-    if not isinstance(items[0], Mapping) or "text" in items[0]:
+    known = TASKS.get(pipe.task)
+    if not isinstance(items[0], Mapping) or "text" in items[0] or (known and known.modality != "text"):
         pipe(list(items), **parameters)
     elif pipe.task == "question-answering":
         pipe(**{name: [item[name] for item in items] for name in ("question", "context")}, **parameters)

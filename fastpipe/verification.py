@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -219,6 +220,24 @@ def _spans(result: Any) -> tuple[Any, dict[Any, float]]:
     return found[0]["answer"], {(one["start"], one["end"]): one["score"] for one in found}
 
 
+def _transcript(result: Any) -> tuple[Any, dict[Any, float]]:
+    return result["text"], {}
+
+
+def _things(result: Any) -> tuple[Any, dict[Any, float]]:
+    """Number the things of one label, the surest first, as boxes have no names."""
+    seen: Counter[str] = Counter()
+    scores: dict[Any, float] = {}
+    for one in sorted(result, key=lambda one: -(one["score"] or 0)):
+        scores[(one["label"], seen[one["label"]])] = float(one["score"] or 0)
+        seen[one["label"]] += 1
+    return list(scores), scores
+
+
+def _depths(result: Any) -> tuple[Any, dict[Any, float]]:
+    return np.asarray(result["predicted_depth"], np.float32).ravel(), {}
+
+
 def _vectors(result: Any) -> tuple[Any, dict[Any, float]]:
     return np.asarray(result, np.float32).reshape(-1, np.shape(result)[-1]).mean(axis=0), {}
 
@@ -230,6 +249,14 @@ _READERS: dict[str, Callable[[Any], tuple[Any, dict[Any, float]]]] = {
     "fill-mask": _filled,
     "question-answering": _spans,
     "feature-extraction": _vectors,
+    "image-classification": _labels,
+    "zero-shot-image-classification": _labels,
+    "audio-classification": _labels,
+    "image-feature-extraction": _vectors,
+    "automatic-speech-recognition": _transcript,
+    "object-detection": _things,
+    "image-segmentation": _things,
+    "depth-estimation": _depths,
 }
 
 

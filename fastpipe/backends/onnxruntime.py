@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +118,47 @@ def _export_with_optimum(source: Source, folder: Path) -> None:
 
 
 def _export_with_torch(source: Source, folder: Path) -> None:
+    try:
+        program = _program(source)
+    except Exception:
+        if source.task.modality == "text":
+            raise
+        with _eager_attention(source.model):
+            program = _program(source)
+    save(program.model_proto, folder / GRAPH)
+
+
+@contextlib.contextmanager
+def _eager_attention(model: Any) -> Iterator[None]:
+    """Write attention out: what takes its place has other strides, on which the views of some models (Swin) fail."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _program(source: Source) -> Any:
     import torch
 
-    from fastpipe.backends.traceable import Traceable, example
+    from fastpipe.backends.traceable import Traceable, dynamic_axes, example
 
-    rows = torch.export.Dim.DYNAMIC if source.batchable else 1
+    shapes = [
+        {axis: torch.export.Dim.DYNAMIC if length is None else length for axis, length in enumerate(axes)}
+        for axes in dynamic_axes(source).values()
+    ]
     program = torch.onnx.export(
         Traceable(source).eval(),
         example(source),
         dynamo=True,
-        dynamic_shapes=(tuple({0: rows, 1: torch.export.Dim.DYNAMIC} for _ in source.inputs),),
+        dynamic_shapes=(tuple(shapes),),
         input_names=list(source.inputs),
         output_names=list(source.outputs),
         verbose=False,
     )
     assert program is not None
-    save(program.model_proto, folder / GRAPH)
+    return program
 
 
 def _compress(model: Any, weights: Weights) -> Any:

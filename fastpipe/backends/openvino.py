@@ -199,9 +199,34 @@ def _core_of(process_id: int) -> Any:
 
 
 def _export_with_optimum(source: Source, folder: Path) -> None:
+    import openvino
     from optimum.exporters.openvino import export_from_model
 
     export_from_model(source.model, folder, task=source.task.export, stateful=False)
+    if source.task.modality == "text":
+        return
+    graph = folder / GRAPH
+    model = core().read_model(graph)  # in which nothing is known, not even that there are three colours
+    _reshape(model, {_given_name(port): port for port in model.inputs}, source)
+    written = graph.with_stem("shaped")
+    openvino.save_model(model, written, compress_to_fp16=False)
+    del model  # it maps the weights that are replaced
+    for suffix in (".xml", ".bin"):
+        written.with_suffix(suffix).replace(graph.with_suffix(suffix))
+
+
+def _reshape(model: Any, ports: Mapping[str, Any], source: Source) -> None:
+    """Say which axes of the inputs are free, and how long the others are."""
+    import openvino
+
+    from fastpipe.backends.traceable import dynamic_axes
+
+    is_text = source.task.modality == "text"
+    shapes = {
+        ports[name]: openvino.PartialShape([-1 if is_text or length is None else length for length in axes])
+        for name, axes in dynamic_axes(source).items()
+    }
+    model.reshape(shapes)
 
 
 def _convert(source: Source, folder: Path) -> None:
@@ -210,8 +235,7 @@ def _convert(source: Source, folder: Path) -> None:
     from fastpipe.backends.traceable import Traceable, example
 
     model = openvino.convert_model(Traceable(source).eval(), example_input=example(source))
-    rank_2 = openvino.PartialShape([-1, -1])
-    model.reshape(dict.fromkeys(model.inputs, rank_2))
+    _reshape(model, dict(zip(source.inputs, model.inputs, strict=True)), source)
     for port, name in zip(model.inputs, source.inputs, strict=True):
         port.get_tensor().set_names({name})
     for port, name in zip(model.outputs, source.outputs, strict=True):

@@ -46,12 +46,14 @@ class TorchRunner:
     Args:
         model: The model, on its device.
         outputs: Names of the outputs to give; empty for the first one.
+        also: Outputs to give beside, where the model has them.
     """
 
-    def __init__(self, model: Any, outputs: tuple[str, ...]) -> None:
+    def __init__(self, model: Any, outputs: tuple[str, ...], also: tuple[str, ...] = ()) -> None:
         self._model = model
         self.inputs = text_inputs(model)
         self.outputs = outputs
+        self._also = also
 
     def run(self, batch: Batch) -> Outputs:
         """See `Runner`."""
@@ -61,6 +63,7 @@ class TorchRunner:
         with torch.no_grad():
             outputs = self._model(**feed)
         names = self.outputs or (next(iter(outputs)),)
+        names = (*names, *(n for n in self._also if n not in names and outputs.get(n) is not None))
         return {name: _to_numpy(outputs[name]) for name in names}
 
     def beside(self, streams: int) -> None:
@@ -88,6 +91,11 @@ def text_inputs(model: Any) -> tuple[str, ...]:
     """Name the text inputs that a model's `forward` takes."""
     parameters = inspect.signature(model.forward).parameters
     return tuple(name for name in TEXT_INPUTS if name in parameters)
+
+
+def takes(model: Any) -> frozenset[str]:
+    """Name everything that a model's `forward` takes."""
+    return frozenset(inspect.signature(model.forward).parameters)
 
 
 def token_limit(model: Any) -> int | None:

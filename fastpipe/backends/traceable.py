@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from fastpipe.backends.base import Source
+from fastpipe.batching.shapes import shapes_of
 
 
 class Traceable(torch.nn.Module):
@@ -29,11 +31,29 @@ class Traceable(torch.nn.Module):
 
 
 def example(source: Source) -> tuple[torch.Tensor, ...]:
-    """Make tensors to trace with: two rows of different length where the model takes two, so that masks matter."""
+    """Make tensors to trace with: two rows of different content where the model takes two, so that masks matter."""
     feeds = source.examples
     if not source.batchable:
         return tuple(torch.from_numpy(feeds[0][name]) for name in source.inputs)
+    if source.task.modality != "text":
+        return tuple(
+            torch.from_numpy(feeds[0][name] if name in source.task.shared else np.concatenate([feeds[0][name]] * 2))
+            for name in source.inputs
+        )
     shortest = min(feed["input_ids"].shape[1] for feed in feeds[:2])
     return tuple(
         torch.cat([torch.from_numpy(feed[name][:, :shortest]) for feed in feeds[:2]]) for name in source.inputs
     )
+
+
+def dynamic_axes(source: Source) -> dict[str, tuple[int | None, ...]]:
+    """Tell which axes of the model's inputs have a length of their own.
+
+    Returns:
+        For each of the source's inputs, its axes: `None` for one that differs from call to call, else its length.
+    """
+    task, rows = source.task, None if source.batchable else 1
+    if task.modality == "text":
+        return dict.fromkeys(source.inputs, (rows, None))
+    rest = shapes_of(source.examples, source.inputs)
+    return {name: (None, None) if name in task.shared else (rows, *rest[name]) for name in source.inputs}

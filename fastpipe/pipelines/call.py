@@ -9,6 +9,7 @@ same for many items at once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,8 @@ import numpy as np
 from transformers.pipelines.base import ChunkPipeline
 
 from fastpipe.artifacts.build import examples
-from fastpipe.backends.base import TEXT_INPUTS
-from fastpipe.batching import neutrality
+from fastpipe.backends.base import INPUTS, TEXT_INPUTS
+from fastpipe.batching import neutrality, shapes
 from fastpipe.batching.collate import pad_values, run_batch
 from fastpipe.batching.cost import USUAL, Cost
 from fastpipe.batching.planner import Limits, Padding, split
@@ -28,8 +29,9 @@ from fastpipe.pipelines import shortcuts
 from fastpipe.pipelines.guards import evaluating, exclusively, naming
 from fastpipe.pipelines.inputs import check, check_length
 from fastpipe.pipelines.quiet import quietly
-from fastpipe.pipelines.rows import Answer, Row
+from fastpipe.pipelines.rows import Answer, Row, row_of
 from fastpipe.pipelines.standin import StandIn, standing_in
+from fastpipe.tasks import Task
 
 Run: TypeAlias = "Callable[[Mapping[str, np.ndarray[Any, Any]]], Answer]"
 
@@ -39,7 +41,7 @@ class RowRunner(Protocol):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the model's text inputs."""
+        """Names of the model's inputs."""
         ...
 
     def run(self, batch: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -64,6 +66,8 @@ class Batching:
         limits: What one batch may hold.
         streams: Batches of a list that run at once.
         overlaps: Whether it can run in one thread while another tokenizes.
+        task: What is known of the task; `None` stands for a task of texts.
+        numbers: What a batch of rows that are no texts may hold, in numbers of their inputs.
     """
 
     runner: RowRunner
@@ -74,6 +78,18 @@ class Batching:
     limits: Limits = field(default_factory=Limits)
     streams: int = 1
     overlaps: bool = False
+    task: Task | None = None
+    numbers: int = 0
+
+    @property
+    def modality(self) -> str:
+        """What an input is."""
+        return self.task.modality if self.task else "text"
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Inputs of the model that belong to all rows of a batch."""
+        return self.task.shared if self.task else frozenset()
 
 
 class Call:
@@ -99,6 +115,7 @@ class Call:
         self.abandoned = False  # set where nobody waits for the rest any more
         self.chunks = isinstance(pipe, ChunkPipeline)
         self.shortcut = shortcuts.find(pipe, preprocess)
+        self.window = batching.task.window if batching.task else sys.maxsize  # inputs on their way at once
 
     def one(self, item: Any) -> Any:
         """Process a single input, without the detours that only batches need."""
@@ -133,7 +150,7 @@ class Call:
         if encode is None or not all(isinstance(item, str) for item in items):
             return None
         for owner, item in enumerate(items):
-            check(item, _index(start, owner))
+            self.check(item, _index(start, owner))
         try:
             with exclusively(self.pipe.tokenizer), quietly():
                 rows = encode(self.pipe, items, self.preprocess)
@@ -143,9 +160,13 @@ class Call:
             check_length(row.tokens, self.batching.max_tokens, _index(start, row.owner))
         return rows
 
+    def check(self, item: Any, index: int | None) -> None:
+        """Raise where an input cannot be meant: see `fastpipe.pipelines.inputs`."""
+        check(item, index, self.batching.modality)
+
     def prepare(self, item: Any, index: int | None, owner: int) -> list[Row]:
         """Take one input through the task's `preprocess`."""
-        check(item, index)
+        self.check(item, index)
         with naming(index, self.preprocess), exclusively(self.pipe.tokenizer), quietly():
             prepared = self.pipe.preprocess(item, **self.preprocess)
             rows = [self._row(inputs, owner) for inputs in (prepared if self.chunks else [prepared])]
@@ -153,9 +174,10 @@ class Call:
             check_length(row.tokens, self.batching.max_tokens, index)
         return rows
 
-    @staticmethod
-    def _row(inputs: Any, owner: int) -> Row:
+    def _row(self, inputs: Any, owner: int) -> Row:
         """Find the tensors among what `preprocess` gave; a row that is not of shape (1, tokens) is never batched."""
+        if self.batching.task and self.batching.modality != "text":
+            return row_of(inputs, owner, INPUTS, self.batching.task)
         tensors = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
         plain = "input_ids" in tensors and all(t.ndim == 2 and t.shape[0] == 1 for t in tensors.values())
         return Row(owner=owner, prepared=inputs, feed={n: t.numpy() for n, t in tensors.items()} if plain else {})
@@ -171,9 +193,8 @@ class Call:
             owned[row.owner] += 1
         waiting: list[dict[int, Answer | None]] = [{} for _ in indices]
         results: list[Any] = [None] * len(indices)
-        lengths = [rows[group[0]].tokens for group in groups]
         padding = self._padding() if len(groups) > 1 else Padding.SINGLE
-        batches, run, streams = self._planned(lengths, padding)
+        batches, run, streams = self._planned([rows[group[0]] for group in groups], padding)
 
         def answer_to(batch: list[int]) -> list[Answer | None]:
             if self.abandoned:
@@ -198,9 +219,17 @@ class Call:
             self.done(len(complete))
         return results
 
-    def _planned(self, lengths: list[int], padding: Padding) -> tuple[list[list[int]], Run, int]:
+    def _planned(self, rows: list[Row], padding: Padding) -> tuple[list[list[int]], Run, int]:
         """Split rows into batches; say what runs one, and how many run at once."""
         limits, streams = replace(self.batching.limits, rows=self.batch_size), self.batching.streams
+        if self.batching.modality != "text":
+            shared, most = self.batching.shared, self.batching.numbers
+            keys = [shapes.key_of(row.feed, shared) for row in rows]
+            sizes = [shapes.size_of(row.feed, shared) for row in rows]
+            batches = shapes.split(keys, sizes, padding, most=most, rows=self.batch_size)
+            beside = self.batching.runner.beside(streams) if streams > 1 and len(batches) >= ENOUGH * streams else None
+            return (batches, beside, streams) if beside else (batches, self.batching.runner.run, 1)
+        lengths = [row.tokens for row in rows]
         if streams > 1 and len(lengths) > streams:
             narrow = replace(limits, padded_tokens=min(PADDED_TOKENS, limits.padded_tokens))
             batches = split(lengths, padding, narrow, self.batching.cost)
@@ -228,7 +257,8 @@ class Call:
         values = pad_values(self.pipe.tokenizer)
         try:
             with evaluating(self.pipe.model):
-                return list(run_batch(run, [r.feed for r in rows], values, per_token=self.batching.per_token))
+                per_token, shared = self.batching.per_token, self.batching.shared
+                return list(run_batch(run, [r.feed for r in rows], values, per_token=per_token, shared=shared))
         except Exception:
             if len(rows) > 1:  # find the row it fails for
                 return [answer for row in rows for answer in self._run_batch([row], indices, run)]

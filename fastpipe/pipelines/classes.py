@@ -45,7 +45,15 @@ class QuestionsFirst(EmptyListFirst):
         return super().__call__(*args, **kwargs)
 
 
-_FRONTS = {"QuestionAnsweringPipeline": QuestionsFirst}
+class OwnSounds(EmptyListFirst):
+    """Gives `preprocess` a mapping of its own, as it takes the sound out of the one it is given."""
+
+    def preprocess(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """See transformers' own."""
+        return super().preprocess(dict(inputs) if isinstance(inputs, dict) else inputs, *args, **kwargs)  # type: ignore[misc]
+
+
+_FRONTS = {"QuestionAnsweringPipeline": QuestionsFirst, "AutomaticSpeechRecognitionPipeline": OwnSounds}
 
 
 @cache

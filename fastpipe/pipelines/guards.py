@@ -34,7 +34,9 @@ if hasattr(os, "register_at_fork"):  # a lock that another thread held at a fork
 
 
 def exclusively(tokenizer: Any) -> Any:
-    """Give the lock of a tokenizer, which its copies share."""
+    """Give the lock of a tokenizer, which its copies share; none where there is no tokenizer."""
+    if tokenizer is None:
+        return contextlib.nullcontext()
     return _locks[id(getattr(tokenizer, "_tokenizer", tokenizer)) // 16 % len(_locks)]
 
 

@@ -1,4 +1,4 @@
-"""Look at one input of a text task before a tokenizer does: tokenizers' own errors name neither item nor cause."""
+"""Look at one input before a tokenizer or a processor does: their own errors name neither item nor cause."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Any
 
 from fastpipe.errors import InputError, InputTooLongError
 
+_KINDS = {
+    "image": ("an image", "Missing values stand for no picture: drop them."),
+    "audio": ("sound", "Missing values stand for no sound: drop them."),
+}
 
-def check(item: Any, index: int | None) -> None:
+
+def check(item: Any, index: int | None, modality: str = "text") -> None:
     """Raise where an input cannot be meant: missing values and numbers, as they come out of a CSV, and broken text.
 
     What is neither text nor made of text is left to the task's own argument handling.
@@ -17,10 +22,16 @@ def check(item: Any, index: int | None) -> None:
     Args:
         item: One input of a call: a text, or a list, tuple, mapping or question-and-context of texts.
         index: Its position in the call; `None` for a single input.
+        modality: What it should be: "text", "image" or "audio". Of the latter two only what cannot be meant is refused.
 
     Raises:
         InputError: It is, or holds, something that is not text, or text that is not Unicode.
     """
+    if modality != "text":
+        if item is None or isinstance(item, numbers.Number):
+            kind, remedy = _KINDS[modality]
+            raise InputError(f"{item!r} ({type(item).__name__}) is not {kind}", index=index, remedy=remedy)
+        return
     if isinstance(item, str):
         if not item.isascii():
             _check_surrogates(item, index)

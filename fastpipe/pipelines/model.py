@@ -17,10 +17,12 @@ from fastpipe.backends import registry
 from fastpipe.backends.base import Batch, Outputs, Runner, Settings
 from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
 from fastpipe.pipelines.request import Request
+from fastpipe.pipelines.rows import array_of
 
 # Runners that a fork copied: their threads are not in this process, and to end them would wait for those for ever.
 _left_to_parents: list[dict[Settings, Runner]] = []
 _FIRST_PROCESS = os.getpid()
+_TEXT = ("attention_mask", "token_type_ids")  # in the order in which text encoders take them after the main input
 
 
 class EngineModel:
@@ -35,7 +37,6 @@ class EngineModel:
 
     main_input_name = "input_ids"
     base_model_prefix = "model"
-    input_modalities = "text"
     output_modalities = ("text",)
     training = False
     generation_config = None
@@ -44,26 +45,31 @@ class EngineModel:
         self.config = request.config
         self.device = torch.device("cpu")
         self.dtype = torch.float32
+        self.input_modalities = request.task.modality if request.task else "text"
         self._request = request
         self._runners: dict[Settings, Runner] = {}
         self._loaded_by = -1
         self._alternates = False
 
-    def load(self, folder: Path, backend: str, settings: Settings, outputs: Sequence[str], dtype: torch.dtype) -> None:
+    def load(
+        self, folder: Path, backend: str, settings: Settings, facts: Mapping[str, Any], dtype: torch.dtype
+    ) -> None:
         """Load an artifact.
 
         Args:
             folder: Where its files are.
             backend: Name of the engine.
             settings: How it is loaded.
-            outputs: The outputs that the task reads, in order.
+            facts: What `fastpipe.artifacts.build.export` found out about it.
             dtype: Of the tensors that it answers with.
         """
         self.dtype = dtype
         self._folder = folder
         self._backend = backend
         self._settings = settings
-        self.outputs = tuple(outputs)
+        self.outputs = tuple(facts["outputs"])
+        self.main_input_name = facts.get("main_input", "input_ids")
+        self._shapes = facts.get("shapes", {})
         self._live()
 
     def _live(self, settings: Settings | None = None) -> Runner:
@@ -106,7 +112,12 @@ class EngineModel:
         # Most processes have either lists or single inputs: one loaded model will do.
         if side_by_side in self._runners and not self._alternates:
             self._runners.pop(self._settings, None)
-        return lambda batch: self._wanted(runner.run(batch))
+
+        def run(batch: Batch) -> Outputs:
+            self._check_shapes(batch)
+            return self._wanted(runner.run(batch))
+
+        return run
 
     def unload_streams(self) -> None:
         """Free what `beside` has loaded; it is loaded again when it is asked for."""
@@ -134,40 +145,40 @@ class EngineModel:
 
     def run(self, batch: Batch) -> Outputs:
         """See `fastpipe.backends.base.Runner`."""
+        self._check_shapes(batch)
         return self._wanted(self._live().run(batch))
+
+    def _check_shapes(self, batch: Batch) -> None:
+        """Raise where the graph was made, and compared with torch, for rows of other shapes."""
+        for name, wanted in self._shapes.items():
+            found = np.shape(batch.get(name, ()))[1:]
+            if found and (len(found) != len(wanted) or any(w not in (None, f) for f, w in zip(found, wanted))):  # noqa: B905
+                raise UnsupportedOnEngineError(
+                    f"{name}: the exported model takes {_by(wanted)}, and this is {_by(found)}",
+                    remedy="It was exported for what the pipeline's processor gives; use backend='torch' for others.",
+                )
 
     def _wanted(self, outputs: Outputs) -> Outputs:
         return {name: outputs[name] for name in self.outputs}
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        **others: Any,
-    ) -> ModelOutput:
+    def forward(self, *args: torch.Tensor, **inputs: Any) -> ModelOutput:
         """Run the model.
 
         Args:
-            input_ids: int64 (rows, tokens).
-            attention_mask: int64 (rows, tokens), 1 where there is a token; all ones by default.
-            token_type_ids: int64 (rows, tokens); all zeros by default.
-            others: Nothing that changes the result.
+            args: The main input, where it has no name.
+            inputs: The model's inputs by name, tensors with rows as axis 0: `input_ids`, `attention_mask` and
+                `token_type_ids` are int64 (rows, tokens), the latter two all ones and all zeros by default. Beside them
+                nothing that changes the result.
 
         Returns:
             float32 tensors with `rows` as axis 0, by name.
 
         Raises:
-            UnsupportedOnEngineError: One of `others` asks for something the graph does not have.
+            UnsupportedOnEngineError: An input asks for something the graph does not have.
         """
-        tensors = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            **others,
-        }
-        feed = {name: tensor.numpy() for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)}
-        asked = [name for name, value in others.items() if name not in feed and value and name != "return_dict"]
+        tensors = {**dict(zip((self.main_input_name, *_TEXT), args)), **inputs}  # noqa: B905 - as many as were given
+        feed = {name: array_of(tensor) for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)}
+        asked = [name for name, value in tensors.items() if name not in feed and value and name != "return_dict"]
         if asked:
             raise UnsupportedOnEngineError(
                 f"the exported model has no {', '.join(asked)}", remedy="Use backend='torch' for calls that need it."
@@ -231,3 +242,7 @@ def as_model_output(arrays: Mapping[str, np.ndarray[Any, Any]], dtype: torch.dty
     for name, values in arrays.items():
         output[name] = torch.from_numpy(values).to(dtype)
     return output
+
+
+def _by(lengths: Sequence[int | None]) -> str:
+    return " x ".join("any" if length is None else str(length) for length in lengths)

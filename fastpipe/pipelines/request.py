@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, AutoFeatureExtractor, GenerationConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CTC_MAPPING,
+    AutoConfig,
+    AutoFeatureExtractor,
+    GenerationConfig,
+    PreTrainedModel,
+)
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
@@ -196,7 +202,7 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
         config=config,
         obstacle="the commit of its weights cannot be found"
         if unpinned
-        else _obstacle(arguments, model, config, known),
+        else _obstacle(arguments, model, config) or _of_task(known, config),
     )
 
 
@@ -271,10 +277,9 @@ def _commit(model: str, arguments: Mapping[str, Any]) -> str | None:
     return found.group(1) if found else None
 
 
-def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any, task: Task | None) -> str:
+def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
     """Say why only torch can run this model; nothing when an engine may try."""
     model_kwargs = arguments.get("model_kwargs") or {}
-    generates = task is not None and bool(task.generates)
     unusual = sorted(set(model_kwargs) - _HARMLESS_MODEL_KWARGS - set(config.to_dict() if config else ()))
     checks = (
         (arguments.get("framework") == "tf", "framework='tf' asks for TensorFlow"),
@@ -282,13 +287,24 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any, task: Task 
         (bool(unusual), f"model_kwargs {', '.join(unusual)} change how torch loads the model"),
         (not isinstance(model, (str, PreTrainedModel)), f"the model given is a {type(model).__name__}"),
         (config is None, "the model has no config"),
-        (getattr(config, "is_encoder_decoder", False) and not generates, "it is an encoder-decoder model"),
         (arguments.get("assistant_model") is not None, "assistant_model= needs a cache that can be cut back"),
         (getattr(config, "quantization_config", None) is not None, "its weights are already quantized"),
         (bool(getattr(config, "auto_map", None)), "its code comes from its repository"),
         (isinstance(model, str) and _is_adapter(model, arguments), "it is a PEFT adapter"),
     )
     return next((reason for applies, reason in checks if applies), "")
+
+
+def _of_task(task: Task | None, config: Any) -> str:
+    """Say why only torch can run a model of this kind for this task."""
+    if task is None or task.generates:
+        return ""
+    # Detectors call themselves so, too, and answer at once all the same.
+    if getattr(config, "is_encoder_decoder", False) and task.modality != "image":
+        return "it is an encoder-decoder model"
+    if task.name == "automatic-speech-recognition" and type(config) not in MODEL_FOR_CTC_MAPPING:
+        return "it is no CTC model"
+    return ""
 
 
 def _is_adapter(model: str, arguments: Mapping[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import warnings
@@ -14,24 +13,24 @@ from typing import Any
 
 from fastpipe._version import __version__
 from fastpipe.artifacts import build
-from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of, digest_of_config
+from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of_config
 from fastpipe.artifacts.store import Artifact, Store
 from fastpipe.backends import registry
 from fastpipe.backends.base import Settings
 from fastpipe.batching.collate import Feed, pad_values
-from fastpipe.batching.cost import USUAL, Cost
 from fastpipe.batching.planner import Limits, Padding, memory_limits
-from fastpipe.errors import ExportError, FallbackWarning, InputTooLongError, OptionError
+from fastpipe.errors import ExportError, FallbackWarning, OptionError
 from fastpipe.hardware import Hardware
 from fastpipe.options import Accuracy, Options
+from fastpipe.pipelines import components, samples
 from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.request import Request
-from fastpipe.pipelines.samples import built_in, rows_of
-from fastpipe.pipelines.speed import measure_speed
+from fastpipe.pipelines.rows import Row
+from fastpipe.pipelines.speed import Speed, measure_shaped, measure_speed
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
-from fastpipe.precision import gate, sample
+from fastpipe.precision import gate
 from fastpipe.precision.calibration import Calibration
 from fastpipe.precision.recipes import FP32, Recipe
 from fastpipe.precision.report import Report
@@ -121,7 +120,7 @@ class Selection:
 
     def _as_tuned(self, by_name: Mapping[str, Recipe], tuned: Tuned) -> Recipe:
         recipe = by_name.get(tuned.precision)
-        if recipe is None or tuned.inputs not in ((), tuple(self.pipe.tokenizer.model_input_names)):
+        if recipe is None or tuned.inputs not in ((), components.names(self.pipe)):
             raise Outdated
         if recipe.calibrated and not self.given:  # it cannot be built again without the data
             found = self.store.find(self._spec_of(recipe).key, then="what fastpipe.tune found is ignored")
@@ -138,8 +137,9 @@ class Selection:
 
     def _obtain(self, recipe: Recipe) -> Artifact:
         def export(folder: Path) -> dict[str, Any]:
+            rows = self._examples()
             with self.steps.step(f"exporting to {self.backend.name}"):
-                return self._export(folder)
+                return self._export(folder, rows)
 
         def quantize(folder: Path) -> dict[str, Any]:
             source = self.artifact(FP32)
@@ -148,7 +148,7 @@ class Selection:
 
         return self.store.obtain(self._spec_of(recipe), export if recipe.weights == FP32.weights else quantize)
 
-    def _export(self, folder: Path) -> dict[str, Any]:
+    def _export(self, folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
         return build.export(
             folder,
             model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
@@ -156,6 +156,8 @@ class Selection:
             task=self.task,
             backend=self.backend,
             threads=self.plan.threads,
+            feeds=[row.feed for row in rows],
+            beside=rows[0].others() if rows else (),
         )
 
     def _quantize(self, folder: Path, source: Artifact, recipe: Recipe) -> dict[str, Any]:
@@ -192,17 +194,19 @@ class Selection:
             self.spec, weights_as=stored, calibration=digest if recipe.calibrated else "", choice=choice or {}
         )
 
-    def equip(self, facts: Mapping[str, Any], cost: Cost = USUAL, streams: int = 1) -> None:
+    def equip(self, facts: Mapping[str, Any], speed: Speed = Speed()) -> None:  # noqa: B008 - it is frozen
         """Tell the pipeline what was learnt about its model."""
         self._batching = Batching(
             runner=self.pipe.model,
             per_token=self.task.per_token,
             max_tokens=facts["max_tokens"],
             padding=Padding(facts["padding"]),
-            cost=cost,
-            limits=memory_limits(Limits(), cost, self.hardware.memory_bytes),
-            streams=streams,
+            cost=speed.cost,
+            limits=memory_limits(Limits(), speed.cost, self.hardware.memory_bytes),
+            streams=speed.streams,
             overlaps=True,
+            task=self.task,
+            numbers=speed.numbers,
         )
         if not self.request.own_class:
             self.pipe._batching = self._batching
@@ -212,24 +216,25 @@ class Selection:
         """Tell the engine how to load a recipe."""
         return Settings(recipe=recipe, threads=self.plan.threads, streams=self.plan.streams)
 
-    def speed(self, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[Cost, int]:
-        """Tell what batches cost with a recipe on this machine, and how many at once are fastest.
-
-        Remembered, or measured with the model now loaded.
-        """
+    def speed(self, recipe: Recipe, facts: Mapping[str, Any]) -> Speed:
+        """Tell how fast a recipe is on this machine: remembered, or measured with the model now loaded."""
 
         def timed(folder: Path) -> dict[str, Any]:
-            example = build.examples(self.pipe.tokenizer, self.pipe.model.inputs, facts["max_tokens"])[-1]
-            batchable = Padding(facts["padding"]) is not Padding.SINGLE
+            threads, batchable = self.plan.threads, Padding(facts["padding"]) is not Padding.SINGLE
+            model, limit = self.pipe.model, facts["max_tokens"]
+            if self.task.modality == "text":
+                example = build.examples(self.pipe.tokenizer, model.inputs, limit)[-1]
+                with self.steps.step("timing batches"):
+                    return measure_speed(model, example, threads, max_tokens=limit, batchable=batchable).to_dict()
+            if not batchable:
+                return Speed().to_dict()
+            rows = self._examples()
             with self.steps.step("timing batches"):
-                cost, streams = measure_speed(
-                    self.pipe.model, example, self.plan.threads, max_tokens=facts["max_tokens"], batchable=batchable
-                )
-            return {"cost": cost.to_dict(), "streams": streams}
+                memory = self.hardware.memory_bytes
+                return measure_shaped(model, rows[0].feed, threads, self.task.shared, memory).to_dict()
 
         question = {"speed of": asdict(recipe), "machine": self._machine()}
-        found = self.store.obtain(self._spec_of(recipe, question), timed).facts
-        return Cost.from_dict(found["cost"]), found["streams"]
+        return Speed.from_dict(self.store.obtain(self._spec_of(recipe, question), timed).facts)
 
     def _machine(self) -> list[Any]:
         return [self.hardware.cpu_model, self.hardware.isa, self.plan.threads, self.plan.streams]
@@ -241,7 +246,7 @@ class Selection:
             "named": named,
             "accuracy": asdict(accuracy),
             "measure": self._measure(),
-            "sample": self.given.digest if self.given else digest_of([sample.TEXTS, sample.QUESTIONS]),
+            "sample": self.given.digest if self.given else samples.digest(self.task),
             "call": [
                 self.task.name,
                 self.task.sample,
@@ -289,7 +294,10 @@ class Selection:
                 per_token=self.task.per_token,
                 padding=Padding(base.facts["padding"]),
                 pad_values=pad_values(self.pipe.tokenizer),
-                mask_id=self.pipe.tokenizer.mask_token_id,
+                mask_id=getattr(self.pipe.tokenizer, "mask_token_id", None),
+                shaped=self.task.modality != "text",
+                shared=self.task.shared,
+                unit=self.task.sample if self.task.modality != "text" else "texts",
                 once=bool(self.task.generates),
             ),
             accuracy,
@@ -329,30 +337,41 @@ class Selection:
             given = self.given.parts()[1]
             rows, description = self._rows(given), f"{len(given)} inputs of the calibration data"
             if not rows:
-                raise OptionError("calibration_data= gives no rows of text", remedy="Give inputs of this task.")
+                raise OptionError(
+                    f"calibration_data= gives no rows of {self.task.modality}", remedy="Give inputs of this task."
+                )
             return rows, description
-        items = built_in(self.task.sample, self.pipe.tokenizer)
-        rows = []
-        for item in items:
-            # Of a model with few positions, and a task that does not truncate.
-            with contextlib.suppress(InputTooLongError):
-                rows += self._rows([item])
-        if not rows:
-            raise ValueError("none of its texts is short enough")
-        return rows, f"the built-in sample of {len(items)} inputs"
+        if self.task.modality == "text":
+            return samples.texts(self._collector, self.task)
+        found = samples.examples(self._collector, self.task)
+        return [row.feed for row in found], f"a built-in sample of {len(found)} made-up {self.task.sample}"
 
     def _rows(self, items: Sequence[Any]) -> list[Feed]:
         """Take inputs through all of the pipeline's own argument handling and `preprocess`."""
-        return rows_of(self._collector, self.task, items)
+        return [row.feed for row in samples.rows_of(self._collector, self.task, items)]
+
+    def _examples(self) -> list[Row]:
+        """Prepare what the model and its graphs are tried out with, where it is no texts: those need no pipeline.
+
+        Raises:
+            ExportError: It does not go through this pipeline.
+        """
+        if self.task.modality == "text":
+            return []
+        components.reject_language_model(self.pipe)
+        return samples.examples(self._collector, self.task, samples.FEW)
 
     @cached_property
     def _collector(self) -> Any:
         """Give a pipeline that collects rows: this one, or a fast twin of one whose class is the user's own."""
-        self.equip(self.artifact(FP32).facts)
+        if self.task.modality == "text":
+            self.equip(self.artifact(FP32).facts)
+        else:  # what is known of the model is found out with the rows of this pipeline
+            self.equip({"max_tokens": None, "padding": Padding.SINGLE.value})
         if not self.request.own_class:
             return self.pipe
         twin = fast_class(self.request.pipeline_class)
-        pipe = self.request.engine_pipeline(self.pipe.model, {"tokenizer": self.pipe.tokenizer}, twin)
+        pipe = self.request.engine_pipeline(self.pipe.model, components.of(self.request), twin)
         pipe._batching = self._batching
         return pipe
 
@@ -363,7 +382,7 @@ class Selection:
             config=digest_of_config(self.request.config),
             architecture=str((self.request.config.architectures or [""])[0]),
             task=self.task.export,
-            inputs=tuple(self.pipe.tokenizer.model_input_names),
+            inputs=components.names(self.pipe),
             backend=self.backend.name,
             versions={"fastpipe": __version__, **{name: registry.version_of(name) for name in sorted(libraries)}},
         )

@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from fastpipe.backends.base import Batch
-from fastpipe.batching.collate import Feed
+from fastpipe.batching import shapes
+from fastpipe.batching.collate import Feed, stack
 from fastpipe.batching.cost import USUAL, Cost, measure
 from fastpipe.batching.streams import candidates, faster
 from fastpipe.pipelines.model import EngineModel
 
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast a model is.
+
+    Attributes:
+        cost: What batches of texts cost.
+        streams: How many batches at once are fastest.
+        numbers: How many numbers of input a batch of anything else has, where it is fastest.
+    """
+
+    cost: Cost = USUAL
+    streams: int = 1
+    numbers: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the record as plain values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Speed:
+        """Make a record of what `to_dict` gave."""
+        return cls(**{**values, "cost": Cost.from_dict(values["cost"])})
+
+
 _logger = logging.getLogger(__name__)
+_MEMORY_SHARE = 1 / 8
+_BYTES_PER_NUMBER = 400  # of input: what the layers of a network have in memory at once, on the safe side
 
 
 def measure_speed(
     model: EngineModel, example: Batch, threads: int, *, max_tokens: int | None, batchable: bool
-) -> tuple[Cost, int]:
-    """Time batches of a model.
+) -> Speed:
+    """Time batches of a model of texts.
 
     Args:
         model: The model; what it loads for streams is freed afterwards.
@@ -28,7 +59,7 @@ def measure_speed(
         batchable: Whether it takes more than one row at a time.
 
     Returns:
-        What batches cost, `USUAL` where the model refuses to be timed, and how many at once are fastest.
+        Its speed, the usual one where the model refuses to be timed.
     """
 
     def feed_of(rows: int, tokens: int) -> Feed:
@@ -46,4 +77,31 @@ def measure_speed(
     except Exception:  # the model refuses a shape that no input of its user may have: nothing was learnt
         _logger.info("%s could not be timed at every shape", model.name_or_path, exc_info=True)
     model.unload_streams()
-    return cost, max(gains, key=lambda streams: gains[streams])
+    return Speed(cost=cost, streams=max(gains, key=lambda streams: gains[streams]))
+
+
+def measure_shaped(
+    model: EngineModel, example: Batch, threads: int, shared: Collection[str], memory_bytes: int
+) -> Speed:
+    """Time batches of a model of pictures or sounds.
+
+    Args:
+        model: The model, which takes more than one row at a time; what it loads for streams is freed afterwards.
+        example: A row of it.
+        threads: CPU threads of one batch.
+        shared: Inputs that belong to all rows.
+        memory_bytes: Memory that may be used; 0 where nothing is known of it.
+
+    Returns:
+        Its speed: rows one at a time where no batch was faster.
+    """
+    size, gains = shapes.size_of(example, shared), {1: 1.0}
+    rows, each_s = shapes.fastest_rows(model.run, example, shared)
+    batch = stack([example] * rows, shared)
+    cost = Cost(call_s=0.0, token_s=each_s, pair_s=0.0)  # of one number, of which a row is said to have one
+    for streams in candidates(threads):
+        if beside := model.beside(streams):
+            gains[streams] = faster(model.run, beside, lambda r, t: batch, cost, streams)
+    model.unload_streams()
+    fitting = max(1, int(_MEMORY_SHARE * memory_bytes / (_BYTES_PER_NUMBER * size))) if memory_bytes else rows
+    return Speed(streams=max(gains, key=lambda streams: gains[streams]), numbers=min(rows, fitting) * size)

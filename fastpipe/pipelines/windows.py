@@ -17,14 +17,13 @@ from typing import Any
 import torch
 
 from fastpipe.pipelines.call import Call
-from fastpipe.pipelines.inputs import check
 from fastpipe.pipelines.rows import Row
 
 # How far ahead of its consumer a generator or Dataset is read, in inputs: little at first, for an early first result,
 # and then one more for each result that was taken.
 FIRST_WINDOW = 8
 LARGEST_WINDOW = 1024
-# Lists are at hand: a window of one only bounds the memory of what is on its way. Sorting more gains nothing.
+# Lists are at hand: a window of one only bounds the memory of what is on its way; `Task.window` has it.
 LIST_WINDOW = 4096
 
 _WINDOW_S = 2.0  # a window grows no further than this: its first result comes with its last
@@ -56,15 +55,16 @@ class Window:
 
 def whole(call: Call, items: list[Any]) -> list[Any]:
     """Process a list."""
-    if len(items) <= LIST_WINDOW:
+    window = min(LIST_WINDOW, call.window)
+    if len(items) <= window:
         return call.run(call.rows(items), range(len(items)))
     for index, item in enumerate(items):  # at once, and not after an hour
-        check(item, index)
+        call.check(item, index)
     results: list[Any] = []
     with _engine_thread(call) as submit:
         ahead: deque[Future[Any]] = deque()
-        for start in range(0, len(items), LIST_WINDOW):
-            part = items[start : start + LIST_WINDOW]
+        for start in range(0, len(items), window):
+            part = items[start : start + window]
             ahead.append(submit(call.run, call.rows(part, start), range(start, start + len(part))))
             if len(ahead) > 1:
                 results += ahead.popleft().result()
@@ -77,12 +77,13 @@ def lazily(call: Call, items: Iterable[Any]) -> Iterator[Any]:
     source, first = iter(items), call.batch_size or FIRST_WINDOW
     read = taken = 0
     most, ended, slow = first, False, False
+    largest = min(LARGEST_WINDOW, max(first, call.window))
     running: deque[tuple[Window, Future[Any]]] = deque()
     with _engine_thread(call) as submit:
         while True:
             # Reading must not keep back what is ready, nor what will be before a slow source has its next input.
             while not ended and len(running) < 2 and not (running and (slow or running[0][1].done())):
-                room = min(taken + first, LARGEST_WINDOW) - (read - taken)
+                room = min(taken + first, largest) - (read - taken)
                 if not room:
                     break
                 # Half of it, where nothing runs: the other half is read while the first runs.

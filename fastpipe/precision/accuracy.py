@@ -110,10 +110,44 @@ def _each(one: Callable[[Array, Array], tuple[float, float]]) -> Any:
 
 
 def _top(reference: Array, candidate: Array) -> tuple[float, float]:
+    """Compare the most probable of the last axis."""
+    same, drift = _top_each(reference, candidate)
+    return float(np.mean(same)), drift
+
+
+def _top_each(reference: Array, candidate: Array) -> tuple[Array, float]:
     """Compare the most probable of the last axis; the reference's own tie has no right side."""
     taken = np.take_along_axis(reference, candidate.argmax(axis=-1)[..., None], axis=-1)[..., 0]
-    same = taken >= _TIE * reference.max(axis=-1)
-    return float(np.mean(same)), float(np.abs(reference - candidate).max())
+    same: Array = taken >= _TIE * reference.max(axis=-1)
+    return same, float(np.abs(reference - candidate).max())
+
+
+def _probabilities_of_pixels(outputs: Sequence[Array]) -> Array:
+    """Give (height, width, labels) from logits of every pixel, or from masks of queries and their labels."""
+    if len(outputs) == 1:
+        return _softmax(np.moveaxis(outputs[0][0], 0, -1))
+    # The last label of a query is "none of them"; a query counts for a pixel as far as its mask covers it.
+    labels, masks = _softmax(outputs[0][0])[:, :-1], _sigmoid(outputs[-1][0])
+    found = np.einsum("ql,qhw->hwl", labels, masks)
+    probabilities: Array = found / np.maximum(found.sum(axis=-1, keepdims=True), 1e-12)
+    return probabilities
+
+
+# How far a box may move, as a share of the picture, to be where it was.
+_NEAR = 0.02
+
+
+def _boxes(reference: Array, candidate: Array) -> tuple[float, float]:
+    """Compare queries, (queries, 4 + labels): the most probable label, and where the box is."""
+    labels, drift = _top_each(reference[:, 4:], candidate[:, 4:])
+    near = np.abs(reference[:, :4] - candidate[:, :4]).max(axis=-1) <= _NEAR
+    return float(np.mean(labels & near)), drift
+
+
+def _depths(reference: Array, candidate: Array) -> tuple[float, float]:
+    """Compare depths as shares of the range that the reference has in the picture."""
+    errors = np.abs(reference - candidate) / max(float(np.ptp(reference)), 1e-12)
+    return max(0.0, 1.0 - float(errors.mean())) if np.isfinite(errors).all() else float("nan"), float(errors.max())
 
 
 def _distributions(reference: Array, candidate: Array) -> tuple[float, float]:
@@ -152,7 +186,7 @@ def _order(reference: Sequence[Array], candidate: Sequence[Array]) -> tuple[Arra
 
 MEASURES = {
     "labels": Measure(
-        agreement="share of texts with the same label, or one as probable to 2 %",
+        agreement="share of inputs with the same label, or one as probable to 2 %",
         drift="largest change of a label's probability",
         headline="agreement",
         reduce=lambda outputs, ids, mask: _softmax(outputs[0][0]),
@@ -206,5 +240,40 @@ MEASURES = {
         headline="worst",
         reduce=lambda outputs, ids, mask: outputs[0][0].mean(axis=0),
         compare=_each(_cosine),
+    ),
+    "features": Measure(
+        agreement="cosine of all features of a picture",
+        drift="1 - cosine",
+        headline="worst",
+        reduce=lambda outputs, ids, mask: outputs[0].ravel(),
+        compare=_each(_cosine),
+    ),
+    "boxes": Measure(
+        agreement="share of queries with the same label, or one as probable to 2 %, and a box moved by 2 % at most",
+        drift="largest change of a label's probability",
+        headline="agreement",
+        reduce=lambda outputs, ids, mask: np.concatenate([outputs[1][0], _softmax(outputs[0][0])], axis=-1),
+        compare=_each(_boxes),
+    ),
+    "pixel-labels": Measure(
+        agreement="share of pixels with the same label, or one as probable to 2 %",
+        drift="largest change of a label's probability",
+        headline="agreement",
+        reduce=lambda outputs, ids, mask: _probabilities_of_pixels(outputs),
+        compare=_each(_top),
+    ),
+    "depths": Measure(
+        agreement="1 - mean change of depth, as a share of the range of depths in the picture",
+        drift="largest change of depth, as a share of that range",
+        headline="agreement",
+        reduce=lambda outputs, ids, mask: outputs[0][0].copy(),
+        compare=_each(_depths),
+    ),
+    "frames": Measure(
+        agreement="share of frames of sound with the same symbol, or one as probable to 2 %",
+        drift="largest change of a symbol's probability",
+        headline="agreement",
+        reduce=lambda outputs, ids, mask: _softmax(outputs[0][0]),
+        compare=_each(_top),
     ),
 }

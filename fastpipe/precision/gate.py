@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fastpipe.batching import shapes
 from fastpipe.batching.collate import Feed, run_batch
 from fastpipe.batching.planner import Limits, Padding, split
 from fastpipe.options import Accuracy
@@ -25,6 +26,7 @@ _STEP = 5
 _PASSES = 2
 # A recipe must beat a safer one by more than a measurement on a busy machine is worth.
 _FASTER = 1.05
+_NO_TOKENS: Array = np.zeros((1, 0), np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class Sample:
     """What recipes are compared on, and how its rows run.
 
     Attributes:
-        rows: Inputs of the model: arrays of shape (1, tokens) by name.
+        rows: Inputs of the model by name: arrays whose axis 0 is 1.
         description: What they are, in words.
         measure: Name of the measure.
         outputs: Outputs that the task reads, in order.
@@ -40,6 +42,9 @@ class Sample:
         padding: What the model does with padded rows.
         pad_values: What each input is padded with.
         mask_id: The tokenizer's id of the mask token, if it has one.
+        shaped: Whether rows are numbers of some shape, which are never padded, and no tokens.
+        shared: Inputs that belong to all rows of a batch.
+        unit: What the rows are of, in the plural.
         once: Whether one pass says it all: rows run alone, and take so long that they are not run again for the time.
     """
 
@@ -51,7 +56,20 @@ class Sample:
     padding: Padding
     pad_values: Mapping[str, int]
     mask_id: int | None
+    shaped: bool = False
+    shared: frozenset[str] = frozenset()
+    unit: str = "texts"
     once: bool = False
+
+    def batches(self) -> list[list[int]]:
+        """Give the positions of rows that run together."""
+        if self.once:
+            return [[position] for position in range(len(self.rows))]
+        if not self.shaped:
+            return split([row["input_ids"].shape[1] for row in self.rows], self.padding, Limits())
+        sizes = [shapes.size_of(row, self.shared) for row in self.rows]
+        keys = [shapes.key_of(row, self.shared) for row in self.rows]
+        return shapes.split(keys, sizes, self.padding, most=shapes.MOST_NUMBERS, rows=shapes.USUAL_ROWS)
 
 
 Run = Callable[[Feed], Feed]
@@ -63,8 +81,7 @@ class Trial:
     def __init__(self, run: Run, sample: Sample) -> None:
         self._run = run
         self._sample = sample
-        lengths = [next(iter(row.values())).shape[1] for row in sample.rows]
-        self._batches = split(lengths, sample.padding, Limits())
+        self._batches = sample.batches()
         self._took: list[float] = []
 
     def together(self) -> list[Array]:
@@ -104,11 +121,11 @@ class Trial:
 
     def _outputs(self, batch: Sequence[int]) -> Iterable[tuple[int, Feed]]:
         rows = [self._sample.rows[position] for position in batch]
-        values, per_token = self._sample.pad_values, self._sample.per_token
-        return zip(batch, run_batch(self._run, rows, values, per_token=per_token), strict=True)
+        values, per_token, shared = self._sample.pad_values, self._sample.per_token, self._sample.shared
+        return zip(batch, run_batch(self._run, rows, values, per_token=per_token, shared=shared), strict=True)
 
     def _reduced(self, position: int, outputs: Feed) -> Array:
-        ids = self._sample.rows[position].get("input_ids")
+        ids = self._sample.rows[position].get("input_ids", _NO_TOKENS)
         read = [outputs[name] for name in self._sample.outputs]
         return MEASURES[self._sample.measure].reduce(read, ids, self._sample.mask_id)
 
@@ -196,12 +213,13 @@ def walk(
         drift=measure.drift,
         headline=measure.headline,
         thresholds=asdict(accuracy),
-        candidates=tuple(_judged(candidates, chosen)),
+        candidates=tuple(_judged(candidates, chosen, sample.unit)),
         took_s=round(time.perf_counter() - started, 2),
+        unit=sample.unit,
     )
 
 
-def _judged(candidates: Sequence[Candidate], chosen: str) -> Iterable[Candidate]:
+def _judged(candidates: Sequence[Candidate], chosen: str, unit: str) -> Iterable[Candidate]:
     """Add to each candidate why it is used or not."""
     best = next(c for c in candidates if c.recipe == chosen)
     for c in candidates:
@@ -213,7 +231,8 @@ def _judged(candidates: Sequence[Candidate], chosen: str) -> Iterable[Candidate]
             yield replace(c, verdict="the reference")
         else:
             yield replace(
-                c, verdict=f"passed, and is not clearly faster than {chosen} ({c.rate:.0f} and {best.rate:.0f} texts/s)"
+                c,
+                verdict=f"passed, and is not clearly faster than {chosen} ({c.rate:.0f} and {best.rate:.0f} {unit}/s)",
             )
 
 

@@ -18,8 +18,8 @@ class Candidate:
         recipe: Its name.
         figures: Beside fp32; `None` for fp32 itself, and for one that could not run.
         size_bytes: Of its files.
-        rate: Texts per second of the sample, in sorted batches; 0 where it was not measured.
-        single_s: Median seconds of one text alone; 0 where it was not measured.
+        rate: Inputs per second of the sample, in sorted batches; 0 where it was not measured.
+        single_s: Median seconds of one input alone; 0 where it was not measured.
         passed: Whether it may be used.
         verdict: Why not, or why it is used or not used.
     """
@@ -48,6 +48,7 @@ class Report:
         thresholds: What was asked for: the fields of `fastpipe.Accuracy`.
         candidates: In the order of the ladder, fp32 last. Empty where nothing was checked.
         took_s: Seconds that all of it took.
+        unit: What the sample is of: "texts", "images" or "sounds".
     """
 
     backend: str
@@ -60,6 +61,7 @@ class Report:
     thresholds: Mapping[str, float | None] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     took_s: float = 0.0
+    unit: str = "texts"
 
     def __getitem__(self, recipe: str) -> Candidate:
         """Give the candidate of a recipe.
@@ -93,7 +95,7 @@ class Report:
         return cls(**{**values, "candidates": candidates})
 
     def _rows(self) -> list[tuple[str, ...]]:
-        rows: list[tuple[str, ...]] = [_HEAD]
+        rows: list[tuple[str, ...]] = [tuple(f"{self.unit}/s" if name == "texts/s" else name for name in _HEAD)]
         fp32 = next((c.rate for c in self.candidates if c.recipe == "fp32"), 0.0)
         for c in self.candidates:
             f = c.figures
@@ -166,7 +168,7 @@ class Report:
         least = self.thresholds.get(self.headline)
         if least is not None:
             axes.axhline(least, linestyle="--", linewidth=1)
-        axes.set_xlabel("texts/s of the sample, in sorted batches")
+        axes.set_xlabel(f"{self.unit}/s of the sample, in sorted batches")
         axes.set_ylabel(f"{self.headline}: {self.agreement}")
         axes.set_title(f"{self.backend}: * used, o passed, x did not pass")
         return axes

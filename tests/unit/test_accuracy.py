@@ -204,10 +204,12 @@ def pairs(measure: str, shape: tuple[Any, ...]) -> tuple[list[Array], list[Array
     one = {"answers": (tokens,), "labels": (width,), "label-sets": (width,), "order": (1,)}.get(
         measure, (tokens, width)
     )
+    outputs = {"boxes": [(tokens, width), (tokens, 4)], "pixel-labels": [(width, tokens, 2)]}.get(measure, [one, one])
     ids = random.choice([1, MASK], (1, tokens))
     ids[0, -1] = MASK
     found = [
-        [reduced(measure, *step * random.integers(-4, 5, (2, *one)), ids=ids) for _ in range(rows)] for _ in range(2)
+        [reduced(measure, *(step * random.integers(-4, 5, one) for one in outputs), ids=ids) for _ in range(rows)]
+        for _ in range(2)
     ]
     return found[0], found[1]
 
@@ -229,6 +231,34 @@ def test_agreement_is_from_0_to_1_and_drift_0_or_more(measure, shape):
     agreement, drift = compared(measure, *pairs(measure, shape))
     assert all(0 <= value <= 1 for value in agreement)
     assert all(value >= 0 for value in drift)
+
+
+def test_a_query_counts_where_its_label_and_its_box_are_the_same():
+    labels, boxes = np.array([[4.0, 0], [0, 4], [4, 0]]), np.full((3, 4), 0.5)
+    moved, other = boxes.copy(), labels.copy()
+    moved[0, 2] += 0.015
+    moved[1, 3] += 0.025
+    other[2] = other[2, ::-1]
+    agreement, drift = compared("boxes", [reduced("boxes", labels, boxes)], [reduced("boxes", other, moved)])
+    assert agreement == [pytest.approx(1 / 3)]
+    assert drift == [pytest.approx(np.tanh(2), abs=1e-6)]  # of a label's probability; boxes have no part in it
+
+
+def test_masks_of_queries_are_labels_of_pixels():
+    """Two queries, two labels and "none": each covers half of four pixels."""
+    labels = np.array([[9.0, 0, 0], [0, 9, 0]])
+    masks = np.array([[[9.0, 9], [-9, -9]], [[-9, -9], [9, 9]]])
+    found = reduced("pixel-labels", labels, masks)
+    assert found.shape == (2, 2, 2)
+    assert found.argmax(axis=-1).tolist() == [[0, 0], [1, 1]]
+    swapped = reduced("pixel-labels", labels, masks[::-1].copy())
+    assert compared("pixel-labels", [found], [swapped])[0] == [0]
+
+
+def test_depths_are_compared_as_shares_of_their_range():
+    reference, candidate = np.array([[0.0, 10], [5, 5]]), np.array([[0.0, 10], [5, 6]])
+    agreement, drift = compared("depths", [reduced("depths", reference)], [reduced("depths", candidate)])
+    assert (agreement, drift) == ([pytest.approx(0.975)], [pytest.approx(0.1)])
 
 
 def test_figures_are_the_mean_the_worst_and_the_largest_drift():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fastpipe.errors import InputError
-from fastpipe.pipelines import windows
+from fastpipe.pipelines import inputs, windows
 from fastpipe.pipelines.windows import FIRST_WINDOW, LARGEST_WINDOW, lazily, whole
 
 
@@ -21,6 +21,8 @@ class FakeCall:
     def __init__(self, *, overlaps: bool, run_s: float = 0.0) -> None:
         self.batching = SimpleNamespace(overlaps=overlaps)
         self.batch_size = None
+        self.window = 10**6
+        self.check = inputs.check
         self.abandoned = False
         self.run_s = run_s
         self.ran: list[tuple[int, int]] = []

@@ -43,7 +43,7 @@ class GeneratorSelection(Selection):
     def _exporters(self) -> Sequence[str]:
         return (self.backend.exporter,)
 
-    def _export(self, folder: Path) -> dict[str, Any]:
+    def _export(self, folder: Path, rows: Sequence[Any]) -> dict[str, Any]:
         kind = self.task.generates
         with build.as_reference(self.request.torch_model(tokenizer=self.pipe.tokenizer), folder) as model:
             limit = token_limit(model)
