@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import transformers
 from transformers.pipelines.base import ChunkPipeline
 
-from fastpipe.pipelines.inputs import check
+from fastpipe.pipelines import restored
+from fastpipe.pipelines.inputs import check, check_stride
 from fastpipe.pipelines.runtime import FastChunkRuntime, FastRuntime
 
 _PREFIX = "Fast"
@@ -44,6 +44,11 @@ class QuestionsFirst(EmptyListFirst):
                 check(item, index)
         return super().__call__(*args, **kwargs)
 
+    def preprocess(self, example: Any, **parameters: Any) -> Any:
+        """Give the windows of a context, once it is known that the tokenizer can cut them."""
+        check_stride(self.tokenizer, example, **parameters)  # type: ignore[attr-defined]
+        return super().preprocess(example, **parameters)  # type: ignore[misc]
+
 
 _FRONTS = {"QuestionAnsweringPipeline": QuestionsFirst}
 
@@ -65,9 +70,8 @@ def by_name(name: str) -> type:
     """Give a fast class by its name, such as "FastTextClassificationPipeline".
 
     Raises:
-        AttributeError: transformers has no such pipeline class.
+        AttributeError: Neither transformers nor fastpipe has such a pipeline class.
     """
-    base = getattr(transformers, name.removeprefix(_PREFIX), None) if name.startswith(_PREFIX) else None
-    if not isinstance(base, type):
+    if not name.startswith(_PREFIX):
         raise AttributeError(f"module 'fastpipe.pipelines' has no attribute {name!r}")
-    return fast_class(base)
+    return fast_class(restored.by_name(name.removeprefix(_PREFIX)))
