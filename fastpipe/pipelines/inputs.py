@@ -89,8 +89,8 @@ def check_stride(
     room = length - tokenizer.num_special_tokens_to_add(pair=True) - _tokens(tokenizer, question)
     if 0 < room <= stride <= length and _tokens(tokenizer, context) > room:
         raise InputError(
-            f"doc_stride={stride} leaves windows of the context nothing new: with max_seq_len={length}, a window has room "
-            f"for {room} tokens beside this question",
+            f"doc_stride={stride} leaves nothing new for the next window of the context: with max_seq_len={length}, "
+            f"a window has room for {room} tokens beside this question",
             remedy="Use a smaller doc_stride, or a larger max_seq_len if the model takes it.",
         )
 

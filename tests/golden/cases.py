@@ -109,7 +109,9 @@ GENERATED = {
     "summary, lengths": _texts("summarization", "summarizer", lambda p: p(TEXT, min_length=6, max_length=12)),
     "summary, tensors": _texts("summarization", "summarizer", lambda p: p(TEXT, return_tensors=True, **FEW)),
     "summary, text": _texts("summarization", "summarizer", lambda p: p(TEXT, return_text=True, **FEW)),
-    "summary, beams": _texts("summarization", "summarizer", lambda p: p(TEXT, num_beams=3, num_return_sequences=2, **FEW)),
+    "summary, beams": _texts(
+        "summarization", "summarizer", lambda p: p(TEXT, num_beams=3, num_return_sequences=2, **FEW)
+    ),
     "summaries, several each": _texts(
         "summarization", "summarizer", lambda p: p(TEXTS, num_beams=2, num_return_sequences=2, **FEW)
     ),
@@ -121,7 +123,9 @@ GENERATED = {
         "summarization", "summarizer", lambda p: p(TEXT), max_new_tokens=7, num_beams=1, truncation=True
     ),
     "summary, prefix": _texts("summarization", "prefixed", lambda p: p(TEXT, max_new_tokens=10)),
-    "summary, its config's lengths": _texts("summarization", "prefixed", lambda p: p("the old mill", max_new_tokens=12)),
+    "summary, its config's lengths": _texts(
+        "summarization", "prefixed", lambda p: p("the old mill", max_new_tokens=12)
+    ),
     "summary, nested list": _texts("summarization", "summarizer", lambda p: p([TEXTS], **FEW)),
     "summary, a generator": _texts("summarization", "summarizer", lambda p: list(p((text for text in TEXTS), **FEW))),
     "translation": _texts("translation_en_to_fr", "translator", lambda p: p(TEXTS)),
@@ -131,13 +135,17 @@ GENERATED = {
     "translation, prefix": _texts("translation_en_to_fr", "prefixed", lambda p: p(TEXTS, max_new_tokens=9)),
     "translation, prefix of another": _texts("translation_en_to_de", "prefixed", lambda p: p(TEXTS, max_new_tokens=9)),
     "translation, the config's": _texts("translation", "prefixed", lambda p: p(TEXTS, max_new_tokens=9)),
-    "translation, tensors": _texts("translation_en_to_fr", "translator", lambda p: p(TEXTS, return_tensors=True, **FEW)),
+    "translation, tensors": _texts(
+        "translation_en_to_fr", "translator", lambda p: p(TEXTS, return_tensors=True, **FEW)
+    ),
     "text": _texts("text2text-generation", "prefixed", lambda p: p(TEXT, max_new_tokens=9)),
     "texts": _texts("text2text-generation", "prefixed", lambda p: p(TEXTS, max_new_tokens=9, num_beams=1)),
     "texts, batch": _texts("text2text-generation", "prefixed", lambda p: p(TEXTS, max_new_tokens=9, batch_size=2)),
     "text, stop": _texts("text2text-generation", "prefixed", lambda p: p(TEXT, stop_sequence="a", max_new_tokens=20)),
     "text, penalty": _texts(
-        "text2text-generation", "prefixed", lambda p: p(TEXT, repetition_penalty=1.5, length_penalty=0.5, max_new_tokens=9)
+        "text2text-generation",
+        "prefixed",
+        lambda p: p(TEXT, repetition_penalty=1.5, length_penalty=0.5, max_new_tokens=9),
     ),
     "text, usual lengths": _texts("text2text-generation", "prefixed", lambda p: p("the mill", num_beams=2)),
 }
@@ -153,7 +161,9 @@ SEEN = {
         "visual-question-answering", "answerer", lambda p: p([{"image": i, "question": "What?"} for i in (HERE, THERE)])
     ),
     "answers, images": _texts("visual-question-answering", "answerer", lambda p: p([HERE, THERE], "What?", top_k=2)),
-    "answers, questions": _texts("visual-question-answering", "answerer", lambda p: p(HERE, ["What?", "Who?"], top_k=2)),
+    "answers, questions": _texts(
+        "visual-question-answering", "answerer", lambda p: p(HERE, ["What?", "Who?"], top_k=2)
+    ),
     "answers, both": _texts(
         "visual-question-answering", "answerer", lambda p: p([HERE, THERE], ["What?", "Who is it?"], top_k=9)
     ),

@@ -1,7 +1,7 @@
 """Tasks that transformers 5 has dropped, with the arguments and results they had in 4.57.
 
-Where the installed transformers has a task, it is left to it. The classes here are as in 4.57 by name; they are looked up
-in transformers first, so that `from fastpipe.pipelines.restored import QuestionAnsweringPipeline` is the right class for
+A task that the installed transformers has is left to it. The classes have the names that they had. They are looked up in
+transformers first, so that `from fastpipe.pipelines.restored import QuestionAnsweringPipeline` gives the right class for
 `isinstance` next to either version.
 """
 
@@ -53,7 +53,9 @@ class Restored:
         """
         found = self.defaults.get(task) or self.defaults.get(self.name)
         if found is None:
-            raise ValueError(f"{task} has no default model: give model=, or one of the tasks {', '.join(self.defaults)}")
+            raise ValueError(
+                f"{task} has no default model: give model=, or one of the tasks {', '.join(self.defaults)}"
+            )
         return found
 
     def loading(self, task: str, config: Any) -> dict[str, Any]:
@@ -155,7 +157,9 @@ def named_by(config: Any, task: str) -> str:
     if task == "translation":
         for known in getattr(config, "task_specific_params", None) or ():
             if known.startswith("translation"):
-                warnings.warn(f'"translation" names no languages: the model knows {known!r}, which is used', UserWarning)
+                warnings.warn(
+                    f'"translation" names no languages: the model knows {known!r}, which is used', UserWarning
+                )
                 return str(known)
     return task
 

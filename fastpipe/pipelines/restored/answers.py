@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
 from transformers.pipelines.base import ArgumentHandler, ChunkPipeline
 
 from fastpipe.pipelines.restored import spans
-from fastpipe.pipelines.restored.base import RestoredPipeline
+from fastpipe.pipelines.restored.base import RestoredPipeline, Steps, said
 
 
 @dataclass(frozen=True)
@@ -123,27 +124,23 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
         handle_impossible_answer: bool | None = None,
         align_to_words: bool | None = None,
         **others: Any,
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    ) -> Steps:
         if topk is not None and top_k is None:
             warnings.warn("topk= is deprecated, use top_k=", UserWarning)
             top_k = topk
         for name, value in (("top_k", top_k), ("max_answer_len", max_answer_len)):
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} is less than 1")
-        before = {
-            "padding": padding,
-            "doc_stride": doc_stride,
-            "max_question_len": max_question_len,
-            "max_seq_len": max_seq_len,
-        }
-        after = {
-            "top_k": top_k,
-            "max_answer_len": max_answer_len,
-            "handle_impossible_answer": handle_impossible_answer,
-            "align_to_words": align_to_words,
-        }
-        said = [{name: value for name, value in step.items() if value is not None} for step in (before, {}, after)]
-        return said[0], said[1], said[2]
+        before = said(
+            padding=padding, doc_stride=doc_stride, max_question_len=max_question_len, max_seq_len=max_seq_len
+        )
+        after = said(
+            top_k=top_k,
+            max_answer_len=max_answer_len,
+            handle_impossible_answer=handle_impossible_answer,
+            align_to_words=align_to_words,
+        )
+        return before, {}, after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer questions.
@@ -281,4 +278,4 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
 
 def _array(logits: torch.Tensor) -> spans.Array:
     """Give one row's logits to numpy, which knows no bfloat16."""
-    return (logits.float() if logits.dtype == torch.bfloat16 else logits)[0].numpy()
+    return np.asarray((logits.float() if logits.dtype == torch.bfloat16 else logits)[0])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from transformers import GenerationConfig
 from transformers.pipelines.base import Pipeline, load_assistant_model
+
+# Parameters of `preprocess`, `_forward` and `postprocess`.
+Steps: TypeAlias = "tuple[dict[str, Any], dict[str, Any], dict[str, Any]]"
 
 # `max_length` of a model that says nothing of it.
 _USUAL_LENGTH = 20
@@ -34,8 +37,8 @@ class RestoredPipeline(Pipeline):
 class GeneratingPipeline(RestoredPipeline):
     """Generates with the settings that the model, the task and the user name, in the order that 4.57 took them in.
 
-    Newer base classes have an order of their own, so that the same call would give other texts; this class asks them for
-    nothing.
+    Newer base classes have an order of their own, with which the same call would give other texts, so they are not told
+    that there is anything to generate.
 
     Attributes:
         generation_config: The settings of a call that names none; `None` where the model does not generate.
@@ -69,6 +72,11 @@ class GeneratingPipeline(RestoredPipeline):
         if self.assistant_tokenizer is not None:
             parameters |= {"tokenizer": self.tokenizer, "assistant_tokenizer": self.assistant_tokenizer}
         return self.model.generate(**inputs, **parameters)
+
+
+def said(**parameters: Any) -> dict[str, Any]:
+    """Leave out what was not said, so that what was said at construction stays."""
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _settings(

@@ -12,7 +12,7 @@ from transformers.image_utils import load_image
 from transformers.models.auto import modeling_auto
 from transformers.pipelines.pt_utils import KeyDataset
 
-from fastpipe.pipelines.restored.base import GeneratingPipeline, RestoredPipeline
+from fastpipe.pipelines.restored.base import GeneratingPipeline, RestoredPipeline, Steps, said
 
 logger = logging.getLogger("fastpipe")
 
@@ -33,17 +33,15 @@ class VisualQuestionAnsweringPipeline(GeneratingPipeline):
 
     def _sanitize_parameters(
         self, top_k: int | None = None, padding: Any = None, truncation: Any = None, timeout: Any = None, **others: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        before = {"padding": padding, "truncation": truncation, "timeout": timeout}
-        before = {name: value for name, value in before.items() if value is not None}
-        return before, {}, {} if top_k is None else {"top_k": top_k}
+    ) -> Steps:
+        return said(padding=padding, truncation=truncation, timeout=timeout), {}, said(top_k=top_k)
 
     def __call__(self, image: Any, question: Any = None, **kwargs: Any) -> Any:
         """Answer questions about images: each of the questions about each of the images.
 
         Args:
-            image: An image, path or URL; a list or `KeyDataset` of them; or dicts with both an "image" and a "question",
-                one, or a list, generator or Dataset of them.
+            image: An image, path or URL; a list or `KeyDataset` of them; or a dict with an "image" and a "question", or
+                a list, generator or Dataset of such dicts.
             question: A text or a list of texts.
             kwargs: Parameters of the call.
         """
@@ -101,14 +99,13 @@ class ImageToTextPipeline(GeneratingPipeline):
         generate_kwargs: dict[str, Any] | None = None,
         prompt: str | None = None,
         timeout: float | None = None,
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    ) -> Steps:
         generate = dict(generate_kwargs or {})
         if max_new_tokens is not None:
             if "max_new_tokens" in generate:
                 raise ValueError("max_new_tokens is given twice: by itself and in generate_kwargs")
             generate["max_new_tokens"] = max_new_tokens
-        before = {"prompt": prompt, "timeout": timeout}
-        return {name: value for name, value in before.items() if value is not None}, generate, {}
+        return said(prompt=prompt, timeout=timeout), generate, {}
 
     def __call__(self, inputs: Any = None, **kwargs: Any) -> Any:
         """Describe images.
@@ -172,9 +169,8 @@ class ImageToImagePipeline(RestoredPipeline):
         super().__init__(*args, **kwargs)
         self.check_model_type(modeling_auto.MODEL_FOR_IMAGE_TO_IMAGE_MAPPING_NAMES)
 
-    def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        before, forward = ({name: kwargs[name]} if name in kwargs else {} for name in ("timeout", "head_mask"))
-        return before, forward, {}
+    def _sanitize_parameters(self, **kwargs: Any) -> Steps:
+        return said(timeout=kwargs.get("timeout")), said(head_mask=kwargs.get("head_mask")), {}
 
     def __call__(self, images: Any, **kwargs: Any) -> Any:
         """Make an image of each image.

@@ -22,8 +22,8 @@ def probabilities(logits: Array, allowed: Array) -> Array:
     Returns:
         Floats (tokens,) that sum to 1.
     """
-    logits = np.where(allowed, logits, _NEVER)
-    weights = np.exp(logits - logits.max())
+    masked: Array = np.where(allowed, logits, _NEVER)
+    weights: Array = np.exp(masked - masked.max())
     return np.asarray(weights / weights.sum())
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
-from fastpipe.pipelines.restored.base import GeneratingPipeline
+from fastpipe.pipelines.restored.base import GeneratingPipeline, Steps, said
 
 logger = logging.getLogger("fastpipe")
 
@@ -49,17 +49,18 @@ class Text2TextGenerationPipeline(GeneratingPipeline):
         truncation: Any = None,
         stop_sequence: str | None = None,
         **generate: Any,
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    ) -> Steps:
         if return_type is None and return_tensors is not None:
             return_type = ReturnType.TENSORS if return_tensors else ReturnType.TEXT
         if stop_sequence is not None:
             first, *others = self.tokenizer.encode(stop_sequence, add_special_tokens=False)
             if others:
-                warnings.warn(f"stop_sequence={stop_sequence!r} has several tokens: generation stops at the first of them")
+                warnings.warn(
+                    f"stop_sequence={stop_sequence!r} has several tokens: generation stops at the first of them"
+                )
             generate["eos_token_id"] = first
-        after = {"return_type": return_type, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
-        before = {"truncation": truncation}
-        return _said(before), generate, _said(after)
+        after = said(return_type=return_type, clean_up_tokenization_spaces=clean_up_tokenization_spaces)
+        return said(truncation=truncation), generate, after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Generate.
@@ -93,7 +94,9 @@ class Text2TextGenerationPipeline(GeneratingPipeline):
         several = isinstance(inputs, list)
         if several:
             if self.tokenizer.pad_token_id is None:
-                raise ValueError("texts of different lengths need a padding token, and the tokenizer has no pad_token_id")
+                raise ValueError(
+                    "texts of different lengths need a padding token, and the tokenizer has no pad_token_id"
+                )
             inputs = [prefix + text for text in inputs]
         elif isinstance(inputs, str):
             inputs = prefix + inputs
@@ -142,7 +145,7 @@ class SummarizationPipeline(Text2TextGenerationPipeline):
             logger.warning("min_length=%s is more than max_length=%s", min_length, max_length)
         if input_length < max_length:
             logger.warning(
-                "the text has %s tokens, and its summary may have %s: a summary is usually shorter, as with max_length=%s",
+                "the text has %s tokens, its summary may have %s: summaries are usually shorter, as with max_length=%s",
                 input_length,
                 max_length,
                 input_length // 2,
@@ -159,15 +162,15 @@ class TranslationPipeline(Text2TextGenerationPipeline):
 
     return_name = "translation"
 
-    def _sanitize_parameters(
+    def _sanitize_parameters(  # type: ignore[override]
         self, src_lang: str | None = None, tgt_lang: str | None = None, **kwargs: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    ) -> Steps:
         before, generate, after = super()._sanitize_parameters(**kwargs)
         if src_lang is None and tgt_lang is None:
-            parts = kwargs.get("task", self.task).split("_")
+            parts = str(kwargs.get("task", self.task)).split("_")
             if len(parts) == 4:
                 _, src_lang, _, tgt_lang = parts
-        return {**before, **_said({"src_lang": src_lang, "tgt_lang": tgt_lang})}, generate, after
+        return {**before, **said(src_lang=src_lang, tgt_lang=tgt_lang)}, generate, after
 
     def check_inputs(self, input_length: int, min_length: int, max_length: int) -> bool:
         """Say when a translation may be cut off."""
@@ -187,8 +190,3 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         if build is None:
             return self._parse_and_tokenize(inputs, truncation=truncation)
         return build(inputs, return_tensors="pt", truncation=truncation, src_lang=src_lang, tgt_lang=tgt_lang)
-
-
-def _said(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what was not said, so that what was said earlier stays."""
-    return {name: value for name, value in parameters.items() if value is not None}
