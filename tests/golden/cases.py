@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tests.golden.models import RIVER
+
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -50,7 +52,6 @@ def picture(seed: int = 0, size: tuple[int, int] = (32, 32)) -> Image.Image:
     return Image.fromarray(noise).resize(size, Image.Resampling.NEAREST)
 
 
-RIVER = "A small river runs past the old mill in Lyon. Anna built it in 1895, and it turns when it rains."
 TOWER = "The tower is in Paris, it is 330 metres high. " * 30
 BEIJING = "北京是中华人民共和国的首都，位于华北平原。长城在北京的北边，建于明朝。"
 MIXED = "Die Straße führt nach 東京, naïve café-goers (¿no?) say: 'it’s 12.5 km!' 🙂 #ok"
@@ -93,6 +94,23 @@ QUESTIONS = {
     "padded": _answers(lambda p: p(question="Where?", context=RIVER, padding="max_length", max_seq_len=64)),
     "set at construction": _answers(lambda p: p(question="Where?", context=TOWER), top_k=2, **LONG),
     "with spaces": _answers(lambda p: p(question=" Where ?", context="\n  " + RIVER + "\t \n", top_k=2)),
+}
+
+
+def _by_words(call: Callable[[Any], Any]) -> Case:
+    return Case(task="question-answering", model="by words", call=call)
+
+
+QUESTIONS |= {
+    "by words": _by_words(lambda p: p(question="Where is it?", context=RIVER)),
+    "by words, several": _by_words(lambda p: p(question="Who built it?", context=RIVER, top_k=3)),
+    "by words, windows": _by_words(
+        lambda p: p(question="Who?", context="  " + RIVER * 4, top_k=4, max_seq_len=40, doc_stride=12)
+    ),
+    "by words, cut": _by_words(lambda p: p(question="Who built it? " * 9, context=RIVER, max_question_len=5)),
+    "by words, perhaps none": _by_words(
+        lambda p: p(question=["Who?", "Where?"], context=RIVER, handle_impossible_answer=True, top_k=2)
+    ),
 }
 
 

@@ -6,6 +6,7 @@ order in which a model has its parameters is the same.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import transformers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    BertForQuestionAnswering,
+    BertJapaneseTokenizer,
     GPT2Config,
     MarianConfig,
     MarianMTModel,
@@ -30,20 +33,35 @@ from transformers import (
     ViTConfig,
 )
 
-from tests.models import Models, byte_pairs, wordpiece
+from tests.models import Models, bert_config, byte_pairs, without_token_types, wordpiece
+
+RIVER = "A small river runs past the old mill in Lyon. Anna built it in 1895, and it turns when it rains."
 
 
 def _tokenizer(limit: int = 64) -> PreTrainedTokenizerFast:
     tokenizer = byte_pairs(limit)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]
-    tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # so that they are saved
-    return tokenizer
+    return without_token_types(tokenizer)
 
 
 def _processor(name: str) -> Any:
     """transformers 5 has one image processor per image library; the one without a suffix needs torchvision there."""
     return getattr(transformers, f"{name}Pil", None) or getattr(transformers, name)
+
+
+def _by_words() -> tuple[Any, ...]:
+    """An extractive model whose tokenizer is a slow one."""
+    words = [
+        *RIVER.split(),
+        *"abcdefghijklmnopqrstuvwxyzAWL0123456789.,?",
+        *(f"##{c}" for c in "abcdefghilmnorstuvw589,.?"),
+    ]
+    symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = Path(folder, "vocab.txt")
+        vocabulary.write_text("\n".join(symbols), encoding="utf-8")
+        tokenizer = BertJapaneseTokenizer(str(vocabulary), word_tokenizer_type="basic", model_max_length=128)
+    return BertForQuestionAnswering(bert_config(vocab_size=len(symbols))), without_token_types(tokenizer)
 
 
 def _summarizer() -> tuple[Any, ...]:
@@ -123,6 +141,7 @@ def _enlarger() -> tuple[Any, ...]:
 
 
 MAKERS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "by words": _by_words,
     "summarizer": _summarizer,
     "translator": _translator,
     "prefixed": _prefixed,

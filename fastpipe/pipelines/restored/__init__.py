@@ -1,8 +1,8 @@
 """Tasks that transformers 5 has dropped, with the arguments and results they had in 4.57.
 
-A task that the installed transformers has is left to it. The classes have the names that they had. They are looked up in
-transformers first, so that `from fastpipe.pipelines.restored import QuestionAnsweringPipeline` gives the right class for
-`isinstance` next to either version.
+A task that the installed transformers has is left to it. The classes have the names that they had, and are looked up in
+transformers first: `from fastpipe.pipelines.restored import QuestionAnsweringPipeline` gives the class to ask
+`isinstance` about, next to either version.
 """
 
 from __future__ import annotations

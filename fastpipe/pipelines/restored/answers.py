@@ -3,87 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import types
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data import Dataset
 from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
-from transformers.pipelines.base import ArgumentHandler, ChunkPipeline
+from transformers.pipelines.base import ChunkPipeline
 
-from fastpipe.pipelines.restored import spans
+from fastpipe.pipelines.restored import spans, words
 from fastpipe.pipelines.restored.base import RestoredPipeline, Steps, said
-
-
-@dataclass(frozen=True)
-class SquadExample:
-    """A question and the context that its answer is looked for in."""
-
-    question_text: str
-    context_text: str
-
-
-class QuestionAnsweringArgumentHandler(ArgumentHandler):
-    """Finds questions and contexts in the arguments of a call, in all the ways in which they may be given."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Give a list of examples; a generator or Dataset stays what it is.
-
-        Raises:
-            ValueError: There are none, or one is empty or `None`.
-            KeyError: A dict lacks one of the two.
-        """
-        given = _positional(args) if args else _named(kwargs)
-        if isinstance(given, (types.GeneratorType, Dataset)):
-            return given
-        if isinstance(given, dict):
-            given = [given]
-        elif not isinstance(given, Iterable):
-            raise ValueError(f"{given!r} is neither an example nor a list of them")
-        return [self.normalize(item) for item in given]
-
-    def normalize(self, item: Any) -> Any:
-        """Make an example of a dict; leave what is one."""
-        if hasattr(item, "question_text") and hasattr(item, "context_text"):
-            return item
-        if not isinstance(item, dict):
-            raise ValueError(f"{item!r} is no dict of a question and a context, and no SquadExample")
-        for name in ("question", "context"):
-            if name not in item:
-                raise KeyError(f"a dict needs a 'question' and a 'context'; this one has no {name!r}")
-            if item[name] is None:
-                raise ValueError(f"`{name}` cannot be None")
-            if item[name] == "":
-                raise ValueError(f"`{name}` cannot be empty")
-        return QuestionAnsweringPipeline.create_sample(**item)
-
-
-def _positional(args: tuple[Any, ...]) -> Any:
-    if len(args) == 2 and all(isinstance(arg, str) for arg in args):
-        return {"question": args[0], "context": args[1]}
-    return args[0] if len(args) == 1 else list(args)
-
-
-def _named(kwargs: dict[str, Any]) -> Any:
-    for name in ("X", "data"):
-        if name in kwargs:
-            return kwargs[name]
-    if "question" not in kwargs or "context" not in kwargs:
-        raise ValueError(f"question= and context= are needed; given: {', '.join(kwargs) or 'nothing'}")
-    question, context = kwargs["question"], kwargs["context"]
-    if isinstance(question, str) and isinstance(context, str):
-        return {"question": question, "context": context}
-    if isinstance(question, list) and isinstance(context, str):
-        context = [context] * len(question)
-    if not (isinstance(question, list) and isinstance(context, list)):
-        raise ValueError("question= and context= are texts, or lists of them; one context may go with many questions")
-    if len(question) != len(context):
-        raise ValueError(f"there are {len(question)} questions and {len(context)} contexts")
-    return [{"question": q, "context": c} for q, c in zip(question, context, strict=True)]
+from fastpipe.pipelines.restored.examples import QuestionAnsweringArgumentHandler, SquadExample, make_example
 
 
 class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
@@ -108,9 +38,7 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
     @staticmethod
     def create_sample(question: Any, context: Any) -> Any:
         """Make an example, or a list of them from lists."""
-        if isinstance(question, list):
-            return [SquadExample(*both) for both in zip(question, context, strict=False)]
-        return SquadExample(question, context)
+        return make_example(question, context)
 
     def _sanitize_parameters(
         self,
@@ -171,7 +99,7 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
         """Give the windows of a context.
 
         Raises:
-            ValueError: `doc_stride` is more than there is room for, or the tokenizer is not a fast one.
+            ValueError: `doc_stride` is more than `max_seq_len`.
         """
         if isinstance(example, dict):
             example = SquadExample(example["question"], example["context"])
@@ -179,7 +107,11 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
         stride = min(length // 2, 128) if doc_stride is None else doc_stride
         if stride > length:
             raise ValueError(f"doc_stride={stride} is more than max_seq_len={length}")
-        windows = list(self._windows(example, padding, length, stride))
+        if self.tokenizer.is_fast:
+            windows = list(self._windows(example, padding, length, stride))
+        else:
+            limits = {"length": length, "step": stride, "question_length": max_question_len}
+            windows = list(words.windows(self.tokenizer, example.question_text, example.context_text, **limits))
         for index, window in enumerate(windows):
             yield {"example": example, "is_last": index == len(windows) - 1, **window}
 
@@ -226,7 +158,7 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
         """Make the answers out of all windows of one context."""
         # Candidates of the same text become one answer, so that more are needed than answers are asked for.
         count = top_k * 2 + 10 if align_to_words else top_k
-        answers: dict[str, dict[str, Any]] = {}
+        answers: dict[Hashable, dict[str, Any]] = {}
         impossible = 1e6
         for window in model_outputs:
             allowed = ~window["p_mask"][0].numpy().astype(bool)
@@ -236,9 +168,17 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
             impossible = min(impossible, (starts[0] * ends[0]).item())
             starts[0] = ends[0] = 0
             for first, last, score in spans.best(starts, ends, allowed, count=count, longest=max_answer_len):
-                start, end = self._characters(window, first, last, align_to_words)
-                text = window["example"].context_text[start:end]
-                answer = answers.setdefault(text.lower(), {"score": 0.0, "start": start, "end": end, "answer": text})
+                context = window["example"].context_text
+                if self.tokenizer.is_fast:
+                    start, end = self._characters(window, first, last, align_to_words)
+                    key, text = context[start:end].lower(), context[start:end]
+                elif {first, last} <= window["words"].keys():
+                    found = words.split(context)[window["words"][first] : window["words"][last] + 1]
+                    start, end, text = found[0][1], found[-1][2], " ".join(word for word, *_ in found)
+                    key = len(answers)  # these were never joined
+                else:
+                    continue
+                answer = answers.setdefault(key, {"score": 0.0, "start": start, "end": end, "answer": text})
                 answer["score"] += score
         ranked = list(answers.values())
         if handle_impossible_answer:
@@ -269,8 +209,8 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
         """
         if align_to_words:
             try:
-                words = [enc.word_to_chars(enc.token_to_word(token), sequence_index) for token in (s, e)]
-                return words[0][0], words[1][1]
+                first, last = (enc.word_to_chars(enc.token_to_word(token), sequence_index) for token in (s, e))
+                return first[0], last[1]
             except Exception:
                 pass  # the tokenizer knows no words, or not here
         return enc.offsets[s][0], enc.offsets[e][1]
@@ -278,4 +218,5 @@ class QuestionAnsweringPipeline(RestoredPipeline, ChunkPipeline):
 
 def _array(logits: torch.Tensor) -> spans.Array:
     """Give one row's logits to numpy, which knows no bfloat16."""
-    return np.asarray((logits.float() if logits.dtype == torch.bfloat16 else logits)[0])
+    array: spans.Array = (logits.float() if logits.dtype == torch.bfloat16 else logits)[0].numpy()
+    return array

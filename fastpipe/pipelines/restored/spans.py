@@ -24,7 +24,8 @@ def probabilities(logits: Array, allowed: Array) -> Array:
     """
     masked: Array = np.where(allowed, logits, _NEVER)
     weights: Array = np.exp(masked - masked.max())
-    return np.asarray(weights / weights.sum())
+    shares: Array = weights / weights.sum()
+    return shares
 
 
 def best(starts: Array, ends: Array, allowed: Array, *, count: int, longest: int) -> list[tuple[int, int, float]]:
