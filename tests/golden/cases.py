@@ -195,6 +195,14 @@ SEEN = {
     ),
     "caption, at construction": _texts("image-to-text", "captioner", lambda p: p(THERE), max_new_tokens=5),
     "caption, batch": _texts("image-to-text", "captioner", lambda p: p([HERE, THERE], max_new_tokens=5, batch_size=2)),
+    "answers, generated": _texts(
+        "visual-question-answering", "blip answers", lambda p: p(HERE, ["What?", "Who is it?"]), max_new_tokens=5
+    ),
+    "caption, blip": _texts("image-to-text", "blip", lambda p: p([HERE, THERE], max_new_tokens=6)),
+    "caption, prompt": _texts("image-to-text", "blip", lambda p: p(HERE, prompt="a picture of", max_new_tokens=6)),
+    "caption, git": _texts("image-to-text", "git", lambda p: p([HERE, THERE], max_new_tokens=6)),
+    "caption, git, batch": _texts("image-to-text", "git", lambda p: p([HERE, THERE], max_new_tokens=6, batch_size=2)),
+    "caption, git, prompt": _texts("image-to-text", "git", lambda p: p(HERE, prompt="a picture", max_new_tokens=6)),
     "larger": _texts("image-to-image", "enlarger", lambda p: p(HERE.resize((16, 12)))),
     "larger, several": _texts("image-to-image", "enlarger", lambda p: p([HERE.resize((8, 8)), THERE.resize((12, 8))])),
 }

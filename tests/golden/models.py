@@ -18,6 +18,11 @@ from transformers import (
     BartForConditionalGeneration,
     BertForQuestionAnswering,
     BertJapaneseTokenizer,
+    BlipConfig,
+    BlipForConditionalGeneration,
+    BlipForQuestionAnswering,
+    GitConfig,
+    GitForCausalLM,
     GPT2Config,
     MarianConfig,
     MarianMTModel,
@@ -133,6 +138,38 @@ def _captioner() -> tuple[Any, ...]:
     return model, tokenizer, _processor("ViTImageProcessor")(size={"height": 32, "width": 32})
 
 
+def _blip(kind: type) -> Callable[[], tuple[Any, ...]]:
+    def make() -> tuple[Any, ...]:
+        tokenizer = without_token_types(wordpiece(limit=40))
+        words = {
+            "vocab_size": len(tokenizer), "hidden_size": 16, "encoder_hidden_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 60, "bos_token_id": 101,
+            "sep_token_id": 102, "eos_token_id": 102, "pad_token_id": 0,
+        }  # fmt: skip
+        eyes = {
+            "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32,
+            "image_size": 32, "patch_size": 8,
+        }  # fmt: skip
+        images = _processor("BlipImageProcessor")(size={"height": 32, "width": 32})
+        return kind(BlipConfig(text_config=words, vision_config=eyes)), tokenizer, images
+
+    return make
+
+
+def _git() -> tuple[Any, ...]:
+    tokenizer = without_token_types(wordpiece(limit=40))
+    eyes = {
+        "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 32,
+        "patch_size": 8,
+    }  # fmt: skip
+    config = GitConfig(
+        vision_config=eyes, vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=60,
+    )  # fmt: skip
+    images = _processor("CLIPImageProcessor")(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    return GitForCausalLM(config), tokenizer, images
+
+
 def _enlarger() -> tuple[Any, ...]:
     config = Swin2SRConfig(
         image_size=16, embed_dim=16, depths=[2], num_heads=[2], window_size=4, upscale=2, initializer_range=0.1
@@ -147,6 +184,9 @@ MAKERS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "prefixed": _prefixed,
     "answerer": _answerer,
     "captioner": _captioner,
+    "blip": _blip(BlipForConditionalGeneration),
+    "blip answers": _blip(BlipForQuestionAnswering),
+    "git": _git,
     "enlarger": _enlarger,
 }
 

@@ -62,7 +62,7 @@ class GeneratingPipeline(RestoredPipeline):
         if model.can_generate():
             self.generation_config, self.prefix = _settings(self.model, self.task, self.tokenizer, self._usual, given)
 
-    def _generate(self, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> Any:
+    def _generate(self, parameters: dict[str, Any], *args: Any, **inputs: Any) -> Any:
         """Generate, with a call's parameters over the settings, or with the settings that the call brings."""
         if "generation_config" not in parameters:
             settings = copy.deepcopy(self.generation_config)
@@ -71,7 +71,7 @@ class GeneratingPipeline(RestoredPipeline):
             parameters["assistant_model"] = self.assistant_model
         if self.assistant_tokenizer is not None:
             parameters |= {"tokenizer": self.tokenizer, "assistant_tokenizer": self.assistant_tokenizer}
-        return self.model.generate(**inputs, **parameters)
+        return self.model.generate(*args, **inputs, **parameters)
 
 
 def said(**parameters: Any) -> dict[str, Any]:

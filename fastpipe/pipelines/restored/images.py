@@ -64,7 +64,7 @@ class VisualQuestionAnsweringPipeline(GeneratingPipeline):
         return prepared
 
     def _forward(self, model_inputs: Any, **generate: Any) -> Any:
-        return self._generate(model_inputs, generate) if self.model.can_generate() else self.model(**model_inputs)
+        return self._generate(generate, **model_inputs) if self.model.can_generate() else self.model(**model_inputs)
 
     def postprocess(self, model_outputs: Any, top_k: int = 5) -> list[dict[str, Any]]:
         """Make the answers to one question."""
@@ -152,8 +152,8 @@ class ImageToTextPipeline(GeneratingPipeline):
         ids = inputs.get("input_ids")
         if isinstance(ids, list) and all(each is None for each in ids):  # a batch of images without prompts
             inputs["input_ids"] = None
-        first = inputs.pop(self.model.main_input_name)
-        return self._generate({"inputs": first, **inputs}, generate)
+        first = inputs.pop(self.model.main_input_name)  # models have several names for it
+        return self._generate(generate, first, **inputs)
 
     def postprocess(self, model_outputs: Any) -> list[dict[str, Any]]:
         """Make the texts for one image."""

@@ -111,7 +111,7 @@ class Text2TextGenerationPipeline(GeneratingPipeline):
         settings = self.generation_config
         lengths = [generate.get(name, getattr(settings, name, None)) for name in ("min_length", "max_length")]
         self.check_inputs(tokens, lengths[0] or 0, 20 if lengths[1] is None else lengths[1])
-        ids = self._generate(model_inputs, generate)
+        ids = self._generate(generate, **model_inputs)
         return {"output_ids": ids.reshape(rows, len(ids) // rows, *ids.shape[1:])}
 
     def postprocess(
