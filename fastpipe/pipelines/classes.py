@@ -46,8 +46,12 @@ class QuestionsFirst(EmptyListFirst):
 
     def preprocess(self, example: Any, **parameters: Any) -> Any:
         """Give the windows of a context, once it is known that the tokenizer can cut them."""
-        check_stride(self.tokenizer, example, **parameters)  # type: ignore[attr-defined]
-        return super().preprocess(example, **parameters)  # type: ignore[misc]
+        tokenizer = self.tokenizer  # type: ignore[attr-defined]
+        check_stride(tokenizer, example, **parameters)
+        for window in super().preprocess(example, **parameters):  # type: ignore[misc]
+            if "token_type_ids" not in tokenizer.model_input_names:  # made all the same, and not for the model
+                window.pop("token_type_ids", None)
+            yield window
 
 
 _FRONTS = {"QuestionAnsweringPipeline": QuestionsFirst}

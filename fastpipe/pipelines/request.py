@@ -215,8 +215,7 @@ def _implemented(task: str) -> tuple[str, type]:
 def _inferred_task(model: str, token: Any) -> str:
     """Ask the Hub what a model is for; transformers 5 does not pass every answer on."""
     try:
-        with quietly():  # it warns of what is restored here
-            task = get_task(model, token)
+        task = get_task(model, token)
         replaced = task == "image-text-to-text"  # may stand for image-to-text
     except KeyError:  # transformers' own error for a task that it has dropped
         task, replaced = "", True

@@ -97,6 +97,13 @@ QUESTIONS = {
 }
 
 
+QUESTIONS["no token types"] = Case(
+    task="question-answering",
+    model="distilled",
+    call=lambda p: p(question=["Where?", "Who built it?"], context=[TOWER, RIVER], top_k=2, **LONG),
+)
+
+
 def _by_words(call: Callable[[Any], Any]) -> Case:
     return Case(task="question-answering", model="by words", call=call)
 

@@ -21,6 +21,8 @@ from transformers import (
     BlipConfig,
     BlipForConditionalGeneration,
     BlipForQuestionAnswering,
+    DistilBertConfig,
+    DistilBertForQuestionAnswering,
     GitConfig,
     GitForCausalLM,
     GPT2Config,
@@ -52,6 +54,14 @@ def _tokenizer(limit: int = 64) -> PreTrainedTokenizerFast:
 def _processor(name: str) -> Any:
     """transformers 5 has one image processor per image library; the one without a suffix needs torchvision there."""
     return getattr(transformers, f"{name}Pil", None) or getattr(transformers, name)
+
+
+def _distilled() -> tuple[Any, ...]:
+    """An extractive model that takes no token types."""
+    config = DistilBertConfig(
+        vocab_size=30522, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=128
+    )
+    return DistilBertForQuestionAnswering(config), without_token_types(wordpiece())
 
 
 def _by_words() -> tuple[Any, ...]:
@@ -178,6 +188,7 @@ def _enlarger() -> tuple[Any, ...]:
 
 
 MAKERS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "distilled": _distilled,
     "by words": _by_words,
     "summarizer": _summarizer,
     "translator": _translator,
