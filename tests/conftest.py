@@ -28,6 +28,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 
 import fastpipe  # noqa: E402
+from fastpipe.pipelines import restored  # noqa: E402
 from tests.models import Models  # noqa: E402
 
 V5 = int(transformers.__version__.partition(".")[0]) >= 5
@@ -60,11 +61,15 @@ def fp(models: Models) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def ref(models: Models) -> Callable[..., Any]:
-    """The installed `transformers.pipeline` on a tiny model by name."""
+    """The installed `transformers.pipeline` on a tiny model by name, or our class without our call path."""
 
     @cache
     def make(task: str, name: str, **options: Any) -> Any:
-        return transformers.pipeline(task, model=models[name], device="cpu", **options)
+        dropped = restored.find(task)
+        asked: dict[str, Any] = {"task": task}
+        if dropped:
+            asked = {**dropped.loading(task, None), "pipeline_class": dropped.pipeline_class}
+        return transformers.pipeline(model=models[name], device="cpu", **asked, **options)
 
     return make
 

@@ -119,7 +119,7 @@ def _gpt2(cls: type, **changes: object) -> Callable[[], Made]:
     return make
 
 
-def _without_token_types(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def without_token_types(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     tokenizer.model_input_names = ["input_ids", "attention_mask"]
     tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # so that it is saved
     return tokenizer
@@ -130,14 +130,14 @@ def _distilbert() -> Made:
         vocab_size=30522, dim=64, n_layers=2, n_heads=4, hidden_dim=128, max_position_embeddings=128,
         initializer_range=0.2, **_labels("bad", "good"),
     )  # fmt: skip
-    tokenizer = _without_token_types(wordpiece())
+    tokenizer = without_token_types(wordpiece())
     return DistilBertForSequenceClassification(config), tokenizer
 
 
 def _roberta() -> Made:
     tokenizer = byte_pairs(limit=64)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    tokenizer = _without_token_types(tokenizer)
+    tokenizer = without_token_types(tokenizer)
     config = RobertaConfig(
         vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
         max_position_embeddings=64 + tokenizer.pad_token_id + 1, initializer_range=0.2, type_vocab_size=1,
@@ -165,7 +165,7 @@ def _t5() -> Made:
         vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, initializer_factor=2.0,
         pad_token_id=tokenizer.pad_token_id, eos_token_id=0, decoder_start_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
-    return T5ForConditionalGeneration(config), _without_token_types(tokenizer)
+    return T5ForConditionalGeneration(config), without_token_types(tokenizer)
 
 
 def _wav2vec2() -> Made:
