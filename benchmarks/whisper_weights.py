@@ -46,7 +46,13 @@ _OTHERS: Mapping[str, str] = {
     "conv1": "conv1",
     "conv2": "conv2",
 }
-_KINDS: Mapping[str, str] = {"gamma": "weight", "beta": "bias", "encodings": "weight", "weight": "weight", "bias": "bias"}
+_KINDS: Mapping[str, str] = {
+    "gamma": "weight",
+    "beta": "bias",
+    "encodings": "weight",
+    "weight": "weight",
+    "bias": "bias",
+}
 
 
 def packaged() -> Path:
@@ -161,7 +167,9 @@ def _sizes(variables: Mapping[str, np.ndarray]) -> dict[str, int]:
     sizes["max_source_positions"] = variables["encoder/position_encodings/encodings"].shape[0]
     sizes["max_target_positions"] = variables["decoder/position_encodings/encodings"].shape[0]
     for side in ("encoder", "decoder"):
-        sizes[f"{side}_layers"] = sum(name.startswith(f"{side}/layer_") and name.endswith("ffn/linear_0/bias") for name in variables)
+        sizes[f"{side}_layers"] = sum(
+            name.startswith(f"{side}/layer_") and name.endswith("ffn/linear_0/bias") for name in variables
+        )
         sizes[f"{side}_attention_heads"] = int(variables[f"{side}/num_heads"])
         sizes[f"{side}_ffn_dim"] = variables[f"{side}/layer_0/ffn/linear_0/bias"].shape[0]
     return sizes

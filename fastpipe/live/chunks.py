@@ -45,12 +45,14 @@ class Reader:
             self._rate_hz = rate
             self._resampler = Resampler(rate, self._target_hz) if rate != self._target_hz else None
         if rate != self._rate_hz:
-            raise self._error(f"is at {rate} Hz, and those before it at {self._rate_hz} Hz", "Give one stream one rate.")
+            raise self._error(
+                f"is at {rate} Hz, and those before it at {self._rate_hz} Hz", "Give one stream one rate."
+            )
         return self._resampler(samples) if self._resampler else samples
 
     def end(self) -> np.ndarray:
         """Give the samples that were waiting for more, float32 (samples,)."""
-        nothing = np.zeros(0, np.float32)
+        nothing: np.ndarray = np.zeros(0, np.float32)
         return self._resampler(nothing, last=True) if self._resampler else nothing
 
     def _opened(self, chunk: Mapping[str, Any]) -> tuple[Any, int]:
@@ -58,14 +60,17 @@ class Reader:
         audio = chunk.get("raw") if chunk.get("raw") is not None else chunk.get("array")
         rate = chunk.get("sampling_rate")
         if audio is None or not isinstance(rate, (int, np.integer)) or rate <= 0:
-            raise self._error(f'has no "raw" with a "sampling_rate" among its keys {sorted(map(str, chunk))}', _FORMS + ".")
+            raise self._error(
+                f'has no "raw" with a "sampling_rate" among its keys {sorted(map(str, chunk))}', _FORMS + "."
+            )
         return audio, int(rate)
 
     def _pcm(self, chunk: bytes | bytearray | memoryview) -> np.ndarray:
         joined = self._odd + bytes(chunk)
         whole = len(joined) // 2 * 2
         self._odd = joined[whole:]
-        return np.frombuffer(joined[:whole], "<i2").astype(np.float32) / 32768
+        samples: np.ndarray = np.frombuffer(joined[:whole], "<i2").astype(np.float32) / 32768
+        return samples
 
     def _array(self, chunk: Any) -> np.ndarray:
         if chunk is None or isinstance(chunk, str):
@@ -80,7 +85,7 @@ class Reader:
             raise self._error(f"has the shape {values.shape}", "Mix it to mono: one dimension.")
         if values.size and values.dtype != np.int16 and values.dtype.kind != "f":
             raise self._error(f"has the type {values.dtype}", _FORMS + ".")
-        samples = values.astype(np.float32)  # a copy, also of float32
+        samples: np.ndarray = values.astype(np.float32)  # a copy, also of float32
         if values.dtype == np.int16:
             samples /= 32768
         if not np.isfinite(samples).all():

@@ -29,7 +29,7 @@ class Resampler:
         table = np.sinc(cutoff * distance) * (1 + np.cos(np.pi * np.clip(distance / self._half, -1, 1)))
         # One row for each place that an output can have between two inputs; a constant stays what it is.
         self._table = (table / table.sum(1, keepdims=True)).astype(np.float32)
-        self._held = np.zeros(self._half - 1, np.float32)
+        self._held: np.ndarray = np.zeros(self._half - 1, np.float32)
         self._first = 1 - self._half  # position of the first sample held, in inputs
         self._made = 0  # outputs so far
 
@@ -40,13 +40,13 @@ class Resampler:
             samples: float32 (samples,).
             last: Whether the stream ends with them.
         """
-        tail = np.zeros(self._half if last else 0, np.float32)
+        tail: np.ndarray = np.zeros(self._half if last else 0, np.float32)
         self._held = np.concatenate((self._held, samples, tail))
         # An output is complete when the half of the filter that lies after it is there.
         ready = self._first + len(self._held) - self._half
         stop = max(self._made, -(-ready * self._up // self._down))
         views = np.lib.stride_tricks.sliding_window_view(self._held, 2 * self._half) if stop > self._made else None
-        parts = [np.zeros(0, np.float32)]
+        parts: list[np.ndarray] = [np.zeros(0, np.float32)]
         for start in range(self._made, stop, _BLOCK):
             whole, between = np.divmod(np.arange(start, min(stop, start + _BLOCK)) * self._down, self._up)
             assert views is not None
@@ -56,4 +56,5 @@ class Resampler:
         spare = stop * self._down // self._up + 1 - self._half - self._first
         self._held = self._held[max(0, spare) :].copy()
         self._first += max(0, spare)
-        return np.concatenate(parts)
+        outputs: np.ndarray = np.concatenate(parts)
+        return outputs
