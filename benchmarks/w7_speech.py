@@ -46,7 +46,7 @@ def run(bench: Bench) -> Result:
             tables.append(_table(title, clips, finished))
             lanes += finished
         streams = bench.race(_live(entrants, live))
-        tables.append(_live_table(live, streams))
+        tables += [_live_table(live, streams)] if streams else []
     finally:
         for entrant in entrants:
             entrant.worker.close()

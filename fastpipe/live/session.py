@@ -22,6 +22,7 @@ from fastpipe.live.window import Window
 
 _LEAD_S = 0.3  # kept before speech: its first sound is softer than what detectors wait for
 _LEAST_SPEECH_S = 0.1  # shorter than any word
+_FASTEST = 12  # words in a second of speech that nobody speaks: Whisper repeats itself, or talks into silence
 _SNAP_S = 0.1  # how far a word's time may be off
 
 
@@ -135,13 +136,14 @@ class Session:
         now_s = self._window.end_s
         alone = () if over else self._split()
         heard, step_s = self._transcribe(now_s)
+        sound = len(heard.words) <= 1 + _FASTEST * min(self._speech_s, now_s - self._window.start_s)
         place = known(self._final, heard.words, timed=heard.timed)
-        new = heard.words[place:]
+        new = heard.words[place:] if sound else self._pending
         if over:
             count = len(new)
         else:
             late_s = now_s + step_s - self._pace.max_delay_s  # by the next time it would be too late for these
-            count = max(agreed(self._pending, new), sum(word.end_s <= late_s for word in new))
+            count = max(agreed(self._pending, new) * sound, sum(word.end_s <= late_s for word in new))
         placed = self._placed([*alone, *new], heard.spaced)
         count += len(alone)
         final, self._pending = placed[:count], placed[count:]
@@ -152,7 +154,8 @@ class Session:
             self._window.cut(now_s - _LEAD_S)
         else:
             self._due_s = now_s + step_s
-            self._cut(heard, place + count - len(alone))
+            if sound:
+                self._cut(heard, place + count - len(alone))
         before, self._partial = self._partial, update.partial
         return update if final or update.partial != before else None
 

@@ -59,9 +59,10 @@ def stream_transcribe(
         vad: Finds speech: "energy" by loudness; "silero" by a network (`pip install 'transformers-fastpipe[live]'`);
             an object like `fastpipe.live.detectors.SpeechDetector`; or `None`, which takes all audio for speech.
         timestamps: "word", "segment" or "none", by what the model can do; "auto" takes the first that it can.
-        keep_up: Whether a transcription that takes longer than `interval_s` puts off the next one by as long, so that
-            a slow machine transcribes less often instead of falling behind.
-        parameters: For each call of the pipeline, such as `generate_kwargs`.
+        keep_up: Whether a transcription that takes longer than `interval_s` puts off the next one by as long, up to a
+            quarter of `window_s`: a slow machine then transcribes less often instead of falling behind.
+        parameters: For each call of the pipeline, such as `generate_kwargs={"language": "german"}`: a model of many
+            languages guesses it anew in every window otherwise.
 
     Returns:
         A generator of updates, an async one for an async iterator, in which the pipeline runs in a thread of its own.

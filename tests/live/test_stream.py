@@ -146,6 +146,29 @@ def test_a_click_is_no_speech():
     assert pipe.seconds == []
 
 
+def test_more_words_than_anybody_can_speak_are_not_believed():
+    class Looping(TonePipe):
+        def words(self, samples):
+            heard = super().words(samples)
+            if len(self.seconds) % 3 == 0:
+                end_s = len(samples) / RATE
+                heard += [("bye", end_s, end_s)] * 200
+            return heard
+
+    samples = speech([(number % 16, 0.1) for number in range(30)])
+    assert text(live(Looping(), [samples], keep_up=False)) == offline(samples, "whisper")
+
+    class Polite(TonePipe):
+        def words(self, samples):
+            return [(word, 0.3, 0.4) for word in ("thank", "you", "for", "watching")]
+
+    noise = np.zeros(3 * RATE, np.float32)
+    noise[RATE : RATE + 3200] = 0.1
+    pipe = Polite()
+    assert text(live(pipe, [noise])) == ""
+    assert len(pipe.seconds) == 1
+
+
 @pytest.mark.parametrize("chunks", [[], [np.zeros(0, np.float32)], [b""], [np.zeros(7, np.float32)]])
 def test_a_stream_of_nothing_ends_with_a_summary(chunks):
     (update,) = live(TonePipe(), chunks)
