@@ -150,7 +150,7 @@ def test_more_words_than_anybody_can_speak_are_not_believed():
     class Looping(TonePipe):
         def words(self, samples):
             heard = super().words(samples)
-            if len(self.seconds) % 3 == 0:
+            if len(self.seconds) in (3, 6, 7):
                 end_s = len(samples) / RATE
                 heard += [("bye", end_s, end_s)] * 200
             return heard
