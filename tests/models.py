@@ -233,7 +233,7 @@ def _decoder(name: str, **changes: object) -> Callable[[], Made]:
 def _padded(limit: int = 64) -> PreTrainedTokenizerBase:
     tokenizer = byte_pairs(limit)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    return _without_token_types(tokenizer)
+    return without_token_types(tokenizer)
 
 
 def _rewriter(name: str, cls: str) -> Callable[[], Made]:

@@ -26,7 +26,7 @@ from transformers.utils import is_accelerate_available
 import fastpipe
 from fastpipe.errors import FallbackWarning
 from tests.compare import assert_same
-from tests.conftest import BACKENDS, ENGINES, V5
+from tests.conftest import BACKENDS, ENGINES
 from tests.models import Models
 
 Make = Callable[..., Any]
