@@ -17,8 +17,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.pop("FASTPIPE_BACKEND", None)
 os.environ["FASTPIPE_PRECISION"] = "fp32"  # parity is about fp32; the tests of the accuracy check say "auto"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-_CACHE = tempfile.TemporaryDirectory(prefix="fastpipe-tests-")
-os.environ["FASTPIPE_CACHE"] = _CACHE.name
+# One cache for all processes of a run: what one has built, the others find.
+if "FASTPIPE_TESTS_CACHE" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="fastpipe-tests-")
+    os.environ["FASTPIPE_TESTS_CACHE"] = _CACHE.name
+os.environ["FASTPIPE_CACHE"] = os.environ["FASTPIPE_TESTS_CACHE"]
 _HUB = tempfile.TemporaryDirectory(prefix="fastpipe-tests-hub-")
 for _name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "HF_TOKEN"):
     os.environ.pop(_name, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from fastpipe.backends.base import Batch, Outputs
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import CAUSAL, Recipe, Weights
+
+_AGAIN = 12  # tokens of an answer that is asked for twice
 
 _ENGINES = {
     "openvino": "fastpipe.backends.openvino_generators:OpenVINOGenerators",
@@ -56,6 +59,32 @@ def load(name: str) -> Generators | None:
     module, _, attribute = _ENGINES[name].partition(":")
     generators: Generators = getattr(importlib.import_module(module), attribute)()
     return generators
+
+
+def says_the_same_again(model: Any, feeds: Sequence[Batch], kind: str) -> bool:
+    """Tell whether what a model generates depends on its input alone, and not on what it generated before.
+
+    With whisper-tiny.en in bf16 the first answer of a stateful decoder was right and every later one was not, while
+    each step on its own was.
+
+    Args:
+        model: What `Generators.load` gives.
+        feeds: Rows as `forced` takes them, two or more that differ.
+        kind: `CAUSAL`, `SEQ2SEQ` or `SPEECH`.
+    """
+    import torch
+
+    def said(feed: Batch) -> list[int]:
+        if kind == CAUSAL:
+            ids = feed["input_ids"][:, : max(feed["input_ids"].shape[1] // 2, 1)]
+            given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.ones(ids.shape, dtype=torch.int64)}
+        else:
+            given = {name: torch.from_numpy(feed[name]) for name in feed if name != "decoder_input_ids"}
+        tokens = model.generate(**given, do_sample=False, num_beams=1, max_new_tokens=_AGAIN)
+        return list(map(int, tokens.flatten()))
+
+    first = [said(feed) for feed in feeds]
+    return first == [said(feed) for feed in feeds]
 
 
 def forced(model: Any, feed: Batch, kind: str) -> Outputs:

@@ -132,10 +132,12 @@ def _openvino_generators(hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
             Recipe(name="int8-g128", weights=_INT8, activation_group=128, automatic=False),
             Recipe(name="int8", weights=_INT8),
         ]
-    if hardware.has_bf16:
-        found.append(Recipe(name="bf16", compute="bf16", automatic=kind == SPEECH))
-    if hardware.has_fp16:
-        found.append(Recipe(name="fp16", compute="f16", automatic=kind == SPEECH))
+    # Behind an encoder, a decoder that keeps its state goes wrong in bf16 from its second answer on.
+    for name, has, kind_of in (("bf16", hardware.has_bf16, "bf16"), ("fp16", hardware.has_fp16, "f16")):
+        if has and kind == CAUSAL:
+            found.append(Recipe(name=name, compute=kind_of, automatic=False))
+        elif has:
+            found.append(Recipe(name=name, encoder=kind_of, automatic=kind == SPEECH))
     return (*found, FP32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,9 @@ class GeneratorSelection(Selection):
             "left_padding": kind == CAUSAL and self._left_padding(folder, rows),
         }
 
+    def _sample(self) -> tuple[list[Feed], str]:
+        return self._sampled
+
     def _difference(self, folder: Path, rows: Sequence[Feed], wanted: Sequence[Feed]) -> float:
         model = self._load(folder, FP32)
         return max(
@@ -99,9 +103,12 @@ class GeneratorSelection(Selection):
 
     def _run_of(self, recipe: Recipe, artifact: Artifact) -> gate.Run:
         model = self._load(artifact.folder, recipe)
+        if not generators.says_the_same_again(model, self._sample()[0][:EXAMPLES], self.task.generates):
+            raise ExportError("what it says depends on what it said before")
         return lambda row: generators.forced(model, row, self.task.generates)
 
-    def _sample(self) -> tuple[list[Feed], str]:
+    @cached_property
+    def _sampled(self) -> tuple[list[Feed], str]:
         base = self.artifact(FP32)
         model, kind, limit = self._load(base.folder, FP32), self.task.generates, base.facts["max_tokens"]
         if self.given:
