@@ -134,8 +134,8 @@ def test_one_line_says_that_a_task_is_restored(golden: GoldenModels, caplog: pyt
 
 
 def test_the_plan_says_why_torch_runs_it(golden: GoldenModels) -> None:
-    with pytest.warns(FallbackWarning, match="summarization has no engine path yet") as caught:
-        pipe = fastpipe.pipeline("summarization", model=golden["summarizer"])
+    with pytest.warns(FallbackWarning, match="image-to-image has no engine path yet") as caught:
+        pipe = fastpipe.pipeline("image-to-image", model=golden["enlarger"])
     assert len(caught) == 1
     assert pipe.plan.backend == "torch"
 
