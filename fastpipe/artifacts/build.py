@@ -193,7 +193,11 @@ def _export(
             error = _compare(runner, replace(source, outputs=outputs), padding, values)
             if outputs == source.outputs and error <= neutrality.TOLERANCE:
                 return name, error
-            failures.append(f"{name}: its results differ from torch's by {error:.1g}")
+            failures.append(
+                f"{name}: its results differ from torch's by {error:.1g}"
+                if error != float("inf")
+                else f"{name}: its results are no numbers, or of other shapes than torch's"
+            )
         except (OSError, MemoryError):
             raise
         except Exception as failure:
