@@ -27,6 +27,7 @@ SCENARIOS: Mapping[str, str] = {
     "THREADS": "benchmarks.threads",
     "W2": "benchmarks.w2_short_list",
     "W3": "benchmarks.w3_long_list",
+    "W7": "benchmarks.w7_speech",
     "W9": "benchmarks.w9_cold_start",
     "W10": "benchmarks.w10_accuracy",
     "GROWTH": "benchmarks.growth",

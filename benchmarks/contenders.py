@@ -123,6 +123,15 @@ CONTENDERS = (
         batch_sizes=(32, 8, 128),
         pipeline=False,
     ),
+    # W7 loads its contenders by name, in `listeners.py`; these are in no other scenario.
+    Contender(name="fastpipe-auto", precision="auto", needs=(), load="", tasks=("automatic-speech-recognition",)),
+    Contender(
+        name="faster-whisper-int8",
+        precision="int8",
+        needs=("faster_whisper",),
+        load="",
+        tasks=("automatic-speech-recognition",),
+    ),
 )
 
 

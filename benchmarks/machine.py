@@ -28,6 +28,7 @@ _LIBRARIES = (
     "optimum-onnx",
     "sentence-transformers",
     "ctranslate2",
+    "faster-whisper",
 )
 
 

@@ -33,6 +33,8 @@ from fastpipe import errors as errors
 from fastpipe.contest import Tuning as Tuning
 from fastpipe.hardware import Hardware as Hardware
 from fastpipe.hardware import detect_hardware as detect_hardware
+from fastpipe.live.records import TranscriptUpdate as TranscriptUpdate
+from fastpipe.live.stream import stream_transcribe as stream_transcribe
 from fastpipe.options import Accuracy as Accuracy
 from fastpipe.plan import Plan as Plan
 from fastpipe.precision.report import Report as Report
@@ -45,12 +47,14 @@ __all__ = [
     "Hardware",
     "Plan",
     "Report",
+    "TranscriptUpdate",
     "Tuning",
     "Verification",
     "__version__",
     "detect_hardware",
     "errors",
     "pipeline",
+    "stream_transcribe",
     "tune",
     "verify",
 ]

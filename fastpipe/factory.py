@@ -21,12 +21,15 @@ from fastpipe.pipelines import request as requests
 from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
+from fastpipe.pipelines.generators.batches import Prompts
+from fastpipe.pipelines.generators.model import GeneratorModel
+from fastpipe.pipelines.generators.selection import GeneratorSelection
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.selection import Selection, limit_tokenizer
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
-from fastpipe.precision.recipes import FP32
+from fastpipe.precision.recipes import CAUSAL, FP32, SPEECH
 from fastpipe.precision.report import Report
 from fastpipe.tasks import Task
 
@@ -82,7 +85,8 @@ def pipeline(*args: Any, **kwargs: Any) -> Any:
     given = None if own.calibration_data is None else calibration.read(own.calibration_data)
     request = requests.resolve(arguments)
     on_cpu = device.startswith("cpu")
-    tuned = tunings.find(request, own, precision, hardware, registry.engines(hardware)) if on_cpu else None
+    tunable = on_cpu and request.task is not None and not request.task.generates
+    tuned = tunings.find(request, own, precision, hardware, registry.engines(hardware)) if tunable else None
     pipe = make(request, own, precision, hardware, device, given, tuned)
     for message in filter(None, (device_warning, pipe.plan.warning)):
         warnings.warn(message, FallbackWarning, stacklevel=2)
@@ -141,6 +145,9 @@ def make(
             pipe = _on_torch(request, chosen)
             break
         try:
+            if request.task.generates:
+                pipe, chosen = _generating(request, request.task, chosen, hardware, own, given)
+                break
             settled = own.backend != "auto" or tuned is not None or in_fp32 == chosen.backend
             pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned, settled)
             break
@@ -155,7 +162,9 @@ def make(
     pipe.plan = plan.as_run(chosen, pipe.dtype)
     if chosen.backend == "torch":
         pipe.report = Report(backend="torch", chosen=pipe.plan.precision, reason="torch runs the model as it is")
-        if request.task and not request.obstacle:  # on an engine the model knows where it is from
+        if (
+            request.task and not request.task.generates and not request.obstacle
+        ):  # on an engine the model knows where it is from
             pipe._request, pipe._cache_dir = request, own.cache_dir
     if tuned:
         tuned.explain(pipe)
@@ -188,7 +197,7 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
     if "input_ids" not in text_inputs(pipe.model):
         return pipe
     pipe._max_tokens = limit = token_limit(pipe.model)
-    if request.task:
+    if request.task and not request.task.generates:
         pipe._batching = Batching(
             runner=TorchRunner(pipe.model, request.task.outputs),
             per_token=request.task.per_token,
@@ -238,6 +247,40 @@ def _on_engine(
     selection.equip(artifact.facts, speed)
     pipe.report = report
     return pipe, plan.decided(chosen, recipe.name, report.reason, speed.streams)
+
+
+def _generating(
+    request: Request,
+    task: Task,
+    chosen: plan.Plan,
+    hardware: Hardware,
+    own: options.Options,
+    given: calibration.Calibration | None,
+) -> tuple[Any, plan.Plan]:
+    """The same for a model that generates.
+
+    Raises:
+        ExportError: The engine cannot take the model.
+    """
+    model = GeneratorModel(request, task.generates)
+    pipe = request.engine_pipeline(
+        model,
+        components.of(request),
+        request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
+    )
+    selection = GeneratorSelection(
+        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
+    )
+    with contextlib.closing(selection.steps):
+        recipe, report = selection.choose()
+        artifact = selection.artifact(recipe)
+        model.load(artifact.folder, chosen.backend, recipe, chosen.threads, artifact.facts["max_tokens"])
+    pipe._max_tokens = artifact.facts["max_tokens"] if task.generates == CAUSAL else None
+    exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
+    if exact and model.counts and task.generates != SPEECH and not request.own_class:
+        pipe._prompts = Prompts(model, artifact.facts["left_padding"])
+    pipe.report = report
+    return pipe, plan.decided(chosen, recipe.name, report.reason)
 
 
 def _signature() -> inspect.Signature:

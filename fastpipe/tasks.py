@@ -31,6 +31,7 @@ class Task:
         shared: Inputs that belong to all rows of a batch, such as the texts that images are compared with.
         nested: The entry of what `preprocess` gives that holds more of the model's inputs; empty without one.
         window: Inputs of a list that are prepared and run together, which bounds the memory of what is on its way.
+        generates: What kind of generator its models are, as in `fastpipe.backends.generators`; empty for encoders.
     """
 
     name: str
@@ -47,12 +48,14 @@ class Task:
     nested: str = ""
     # Lists are at hand: a window of one only bounds memory. Sorting more texts gains nothing; pictures are large.
     window: int = 4096
+    generates: str = ""
 
 
 # Where these numbers come from: docs/precision.md.
 _LABELS = Accuracy(agreement=0.98, drift=0.1, instability=0.01)
 _TOKEN_LABELS = Accuracy(agreement=0.98, drift=0.25, instability=0.05)
 _EMBEDDINGS = Accuracy(agreement=0.99, worst=0.98, instability=0.0005)
+_NEXT_TOKENS = Accuracy(agreement=0.93, drift=0.15)
 # One number per text, where the order of the texts is what counts.
 ORDER = Accuracy(agreement=0.95, drift=0.4, instability=0.05)
 # A few dozen pictures or sounds: one of them is a few percent.
@@ -188,3 +191,29 @@ TASKS = {
         ),
     )
 }
+
+# Tasks whose models generate. Of speech recognition it is those with a decoder; the others are encoders.
+GENERATORS = {
+    name: Task(name=name, export=kind, measure="next-tokens", accuracy=_NEXT_TOKENS, generates=kind)
+    for name, kind in (
+        ("text-generation", "causal"),
+        ("text2text-generation", "seq2seq"),
+        ("summarization", "seq2seq"),
+        ("translation", "seq2seq"),
+        ("automatic-speech-recognition", "speech"),
+    )
+}
+
+
+def find_task(name: str, config: Any) -> Task | None:
+    """Find what is known of a task for a model; nothing where transformers' own call path serves.
+
+    Args:
+        name: transformers' name of the task.
+        config: The model's config.
+    """
+    has_decoder = bool(getattr(config, "is_encoder_decoder", False))
+    generator = GENERATORS.get(name)
+    if generator is not None and has_decoder == (generator.generates != "causal"):
+        return generator
+    return TASKS.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -27,6 +28,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 
 import fastpipe  # noqa: E402
+from fastpipe.pipelines import restored  # noqa: E402
 from tests.models import Models  # noqa: E402
 
 V5 = int(transformers.__version__.partition(".")[0]) >= 5
@@ -50,16 +52,24 @@ def fp(models: Models) -> Callable[..., Any]:
     def make(task: str, name: str, backend: str = "auto", **options: Any) -> Any:
         return fastpipe.pipeline(task, model=models[name], backend=backend, **options)
 
-    return make
+    def take(*args: Any, **options: Any) -> Any:
+        _used.append(make(*args, **options))
+        return _used[-1]
+
+    return take
 
 
 @pytest.fixture(scope="session")
 def ref(models: Models) -> Callable[..., Any]:
-    """The installed `transformers.pipeline` on a tiny model by name."""
+    """The installed `transformers.pipeline` on a tiny model by name, or our class without our call path."""
 
     @cache
     def make(task: str, name: str, **options: Any) -> Any:
-        return transformers.pipeline(task, model=models[name], device="cpu", **options)
+        dropped = restored.find(task)
+        asked: dict[str, Any] = {"task": task}
+        if dropped:
+            asked = {**dropped.loading(task, None), "pipeline_class": dropped.pipeline_class}
+        return transformers.pipeline(model=models[name], device="cpu", **asked, **options)
 
     return make
 
@@ -70,3 +80,46 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("FASTPIPE_CACHE", str(folder))
     return folder
+
+
+# docs/tasks.md: what runs where, from the tests that passed (`pytest --tasks FOLDER`).
+
+_used: list[Any] = []
+_passed: dict[str, dict[str, str]] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tasks", help="folder to write what pipelines ran in tests that passed")
+
+
+def pytest_runtest_setup() -> None:
+    _used.clear()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Any:
+    """Keep the pipelines that a test took from `fp`, once it passed."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when != "call" or not report.passed:
+        return
+    for pipe in _used:
+        plan = pipe.plan
+        rejected = [choice.reason for choice in plan.rejected if choice.what == "backend" and choice.value != "torch"]
+        entry = {
+            "transformers": transformers.__version__,
+            "task": plan.task,
+            "architecture": str((pipe.model.config.architectures or [type(pipe.model).__name__])[0]),
+            "backend": plan.backend,
+            "precision": plan.precision,
+            "reason": "; ".join(dict.fromkeys(rejected)) if plan.backend == "torch" else "",
+        }
+        if not any("was asked for" in reason for reason in rejected) or plan.backend != "torch":
+            _passed["".join(entry.values())] = entry
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (folder := session.config.getoption("--tasks")) and _passed:
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{transformers.__version__}-{worker}.json").write_text(json.dumps(list(_passed.values())))

@@ -119,7 +119,7 @@ def _gpt2(cls: type, **changes: object) -> Callable[[], Made]:
     return make
 
 
-def _without_token_types(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def without_token_types(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     tokenizer.model_input_names = ["input_ids", "attention_mask"]
     tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # so that it is saved
     return tokenizer
@@ -130,14 +130,14 @@ def _distilbert() -> Made:
         vocab_size=30522, dim=64, n_layers=2, n_heads=4, hidden_dim=128, max_position_embeddings=128,
         initializer_range=0.2, **_labels("bad", "good"),
     )  # fmt: skip
-    tokenizer = _without_token_types(wordpiece())
+    tokenizer = without_token_types(wordpiece())
     return DistilBertForSequenceClassification(config), tokenizer
 
 
 def _roberta() -> Made:
     tokenizer = byte_pairs(limit=64)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    tokenizer = _without_token_types(tokenizer)
+    tokenizer = without_token_types(tokenizer)
     config = RobertaConfig(
         vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
         max_position_embeddings=64 + tokenizer.pad_token_id + 1, initializer_range=0.2, type_vocab_size=1,
@@ -165,7 +165,7 @@ def _t5() -> Made:
         vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, initializer_factor=2.0,
         pad_token_id=tokenizer.pad_token_id, eos_token_id=0, decoder_start_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
-    return T5ForConditionalGeneration(config), _without_token_types(tokenizer)
+    return T5ForConditionalGeneration(config), without_token_types(tokenizer)
 
 
 def _wav2vec2() -> Made:
@@ -214,6 +214,80 @@ def _outliers() -> Made:
     return model, wordpiece()
 
 
+def _decoder(name: str, **changes: object) -> Callable[[], Made]:
+    """A decoder with rotary positions and grouped heads, by the beginning of its classes' names."""
+
+    def make() -> Made:
+        tokenizer = byte_pairs(limit=256)
+        small = {
+            "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+            "initializer_range": 0.2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+        }  # fmt: skip
+        config = getattr(transformers, f"{name}Config")(**{**small, **changes})
+        return getattr(transformers, f"{name}ForCausalLM")(config), tokenizer
+
+    return make
+
+
+def _padded(limit: int = 64) -> PreTrainedTokenizerBase:
+    tokenizer = byte_pairs(limit)
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    return without_token_types(tokenizer)
+
+
+def _rewriter(name: str, cls: str) -> Callable[[], Made]:
+    """An encoder-decoder of BART's kind, by the beginning of its classes' names."""
+
+    def make() -> Made:
+        tokenizer = _padded()
+        config = getattr(transformers, f"{name}Config")(
+            vocab_size=len(tokenizer), d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=64,
+            init_std=0.3, pad_token_id=tokenizer.pad_token_id, bos_token_id=0, eos_token_id=0,
+            decoder_start_token_id=tokenizer.pad_token_id, forced_eos_token_id=0,
+        )  # fmt: skip
+        return getattr(transformers, cls)(config), tokenizer
+
+    return make
+
+
+def _whisper() -> Made:
+    """Random weights behind real features; its tokens are bytes and Whisper's own marks."""
+    tokenizer = byte_pairs(limit=64)
+    marks = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|translate|>", "<|startofprev|>", "<|nospeech|>"]
+    times = [f"<|{second / 50:.2f}|>" for second in range(1501)]
+    vocabulary = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "vocab.json").write_text(json.dumps(vocabulary["vocab"]))
+        merges = "\n".join(pair if isinstance(pair, str) else " ".join(pair) for pair in vocabulary["merges"])
+        Path(folder, "merges.txt").write_text("#version: 0.2\n" + merges)
+        speech = transformers.WhisperTokenizer.from_pretrained(
+            folder, unk_token="<end>", eos_token="<end>", bos_token="<end>"
+        )
+    speech.add_special_tokens({"pad_token": "<end>", "additional_special_tokens": [*marks, "<|notimestamps|>"]})
+    speech.add_tokens(times)
+    start, end = speech.convert_tokens_to_ids("<|startoftranscript|>"), speech.convert_tokens_to_ids("<end>")
+    config = transformers.WhisperConfig(
+        vocab_size=len(speech), d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_target_positions=64, init_std=0.2,
+        decoder_start_token_id=start, pad_token_id=end, bos_token_id=end, eos_token_id=end,
+        begin_suppress_tokens=None,
+    )  # fmt: skip
+    model = transformers.WhisperForConditionalGeneration(config)
+    said = {name: speech.convert_tokens_to_ids(name) for name in (*marks, "<|notimestamps|>")}
+    known = {
+        "_from_model_config": False,  # or saving makes it anew
+        "is_multilingual": True, "lang_to_id": {"<|en|>": said["<|en|>"]}, "max_initial_timestamp_index": 50,
+        "task_to_id": {"transcribe": said["<|transcribe|>"], "translate": said["<|translate|>"]}, "max_length": 64,
+        "no_timestamps_token_id": said["<|notimestamps|>"], "prev_sot_token_id": said["<|startofprev|>"],
+        "begin_suppress_tokens": None,
+    }  # fmt: skip
+    for name, value in known.items():
+        setattr(model.generation_config, name, value)
+    return model, transformers.WhisperProcessor(transformers.WhisperFeatureExtractor(), speech)
+
+
 MAKERS: dict[str, Callable[[], Made]] = {
     "seqcls": _bert(BertForSequenceClassification, **_labels("neg", "neu", "pos")),
     "outliers": _outliers,
@@ -231,6 +305,12 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "gpt2cls": _gpt2(GPT2ForSequenceClassification, num_labels=3),
     "gpt2chat": _gpt2_chat,
     "t5": _t5,
+    "llama": _decoder("Llama"),
+    "qwen2": _decoder("Qwen2"),
+    "gemma": _decoder("Gemma", head_dim=16),
+    "bart": _rewriter("Bart", "BartForConditionalGeneration"),
+    "marian": _rewriter("Marian", "MarianMTModel"),
+    "whisper": _whisper,
     "wav2vec2": _wav2vec2,
     "vit": _vit,
     **media.MAKERS,

@@ -8,8 +8,9 @@ import io
 import logging
 import shutil
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def export(
     Raises:
         ExportError: No way of exporting gives a graph that agrees with torch.
     """
-    with _as_reference(model, folder) as reference:
+    with as_reference(model, folder) as reference:
         source, padding = (
             _examine(reference, tokenizer, task) if task.modality == "text" else examine(reference, task, feeds, beside)
         )
@@ -104,18 +105,27 @@ def quantize(
     Raises:
         ExportError: The quantizer fails on this model.
     """
+    with quantizing(backend.name, weights):
+        backend.quantize(source.folder, folder, weights, calibration)
+    return dict(source.facts)
+
+
+@contextlib.contextmanager
+def quantizing(backend: str, weights: Weights) -> Iterator[None]:
+    """Keep a quantizer quiet, and say what it could not do.
+
+    Raises:
+        ExportError: It failed on the model.
+    """
     try:
         with _quiet():
-            backend.quantize(source.folder, folder, weights, calibration)
+            yield
     except (OSError, MemoryError):  # these pass; an ExportError is remembered
         raise
     except Exception as error:
-        line = (str(error).strip().splitlines() or [""])[0][:200]
         raise ExportError(
-            f"{backend.name} cannot quantize this model ({weights.method}, {weights.bits} bits): "
-            f"{type(error).__name__}: {line}"
+            f"{backend} cannot quantize this model ({weights.method}, {weights.bits} bits): {_first_line(error)}"
         ) from error
-    return dict(source.facts)
 
 
 def examples(tokenizer: Any, inputs: tuple[str, ...], limit: int | None) -> list[Feed]:
@@ -134,7 +144,7 @@ def examples(tokenizer: Any, inputs: tuple[str, ...], limit: int | None) -> list
 
 
 @contextlib.contextmanager
-def _as_reference(model: Any, folder: Path) -> Iterator[Any]:
+def as_reference(model: Any, folder: Path) -> Iterator[Any]:
     """Lend a model as fp32 on the CPU in eval mode, and leave the user's own as it was.
 
     For as long as it is lent it says that it comes from `folder`: Optimum looks for a tokenizer where a model comes
@@ -181,31 +191,60 @@ def _export(
     """Export by the first way that agrees with torch; give its name and the largest relative difference."""
     failures = []
     settings = Settings(recipe=FP32, threads=threads)
+
+    def difference() -> float:
+        runner = backend.load(folder, settings)
+        outputs = tuple(name for name in source.outputs if name in runner.outputs)
+        error = _compare(runner, replace(source, outputs=outputs), padding, values)
+        return error if outputs == source.outputs else float("inf")
+
     for name, export in backend.exporters().items():
         if not version_of(name):
             continue
         try:
-            with _quiet():
-                export(source, folder)
-                _keep_graph_files(folder)
-                runner = backend.load(folder, settings)
-            outputs = tuple(name for name in source.outputs if name in runner.outputs)
-            error = _compare(runner, replace(source, outputs=outputs), padding, values)
-            if outputs == source.outputs and error <= neutrality.TOLERANCE:
-                return name, error
-            failures.append(
-                f"{name}: its results differ from torch's by {error:.1g}"
-                if error != float("inf")
-                else f"{name}: its results are no numbers, or of other shapes than torch's"
-            )
-        except (OSError, MemoryError):
-            raise
-        except Exception as failure:
-            logger.debug("export by %s failed", name, exc_info=True)
-            failures.append(f"{name}: {type(failure).__name__}: {str(failure).strip().splitlines()[0][:200]}")
-        empty(folder)
+            return name, verified(folder, name, partial(export, source, folder), difference)
+        except ExportError as error:
+            failures.append(str(error))
     reasons = "; ".join(failures) or "no exporter is installed"
     raise ExportError(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")
+
+
+def verified(folder: Path, exporter: str, export: Callable[[], None], difference: Callable[[], float]) -> float:
+    """Export, and compare with torch.
+
+    Args:
+        folder: Where `export` writes; it is left empty when it fails.
+        exporter: Its name.
+        export: Writes the graphs.
+        difference: Gives the largest relative difference of their results to torch's.
+
+    Returns:
+        That difference.
+
+    Raises:
+        ExportError: It fails, or the difference is too large.
+    """
+    try:
+        with _quiet():
+            export()
+            _keep_graph_files(folder)
+            error = difference()
+    except (OSError, MemoryError):  # these pass; an ExportError is remembered
+        raise
+    except Exception as failure:
+        logger.debug("export by %s failed", exporter, exc_info=True)
+        empty(folder)
+        raise ExportError(f"{exporter}: {_first_line(failure)}") from failure
+    if not error <= neutrality.TOLERANCE:
+        empty(folder)
+        incomparable = error == float("inf")
+        found = "are no numbers, or of other shapes than" if incomparable else f"differ by {error:.1g} from"
+        raise ExportError(f"{exporter}: its results {found} torch's")
+    return error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
 def _compare(runner: Runner, source: Source, padding: Padding, values: dict[str, int]) -> float:

@@ -41,11 +41,7 @@ class ONNXRuntimeBackend:
         if weights.method == "static":
             _quantize_static(source, folder, weights, calibration)
             return
-        model = onnx.load(source / GRAPH)
-        if weights.method == "compressed":
-            _save(_compress(model, weights), folder)
-        else:
-            _save(quantize_dense_layers(model, keep=HEADS, largest=weights.largest), folder)
+        save(quantized(onnx.load(source / GRAPH), weights), folder / GRAPH)
 
     def compile(self, source: Path, folder: Path, settings: Settings) -> None:
         """See `Backend`. Weights are written as the kernels want them, and mapped into memory when they are loaded."""
@@ -86,11 +82,23 @@ class ONNXRuntimeRunner:
         return dict(zip(self.outputs, results, strict=True))
 
 
+def quantized(model: Any, weights: Weights) -> Any:
+    """Quantize the dense layers of a graph, which is changed in place."""
+    if weights.method == "compressed":
+        return _compress(model, weights)
+    return quantize_dense_layers(model, keep=HEADS, largest=weights.largest)
+
+
 def _options(settings: Settings) -> Any:
+    return session_options(max(1, settings.threads // settings.streams))
+
+
+def session_options(threads: int) -> Any:
+    """Give the options that every session has."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = max(1, settings.threads // settings.streams)
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4  # a failing call raises; the same message on stderr would be told twice
     return options
 
@@ -117,7 +125,7 @@ def _export_with_torch(source: Source, folder: Path) -> None:
             raise
         with _eager_attention(source.model):
             program = _program(source)
-    _save(program.model_proto, folder)
+    save(program.model_proto, folder / GRAPH)
 
 
 @contextlib.contextmanager
@@ -204,8 +212,8 @@ def _heads(model: Any) -> list[str]:
     return [node.name for node in model.graph.node if node.op_type == "MatMul" and re.search(HEADS, description(node))]
 
 
-def _save(model: object, folder: Path) -> None:
+def save(model: object, path: Path) -> None:
     """Write a graph, with its weights beside it: a protobuf file ends at 2 GiB."""
     import onnx
 
-    onnx.save_model(model, folder / GRAPH, save_as_external_data=True, location=f"{GRAPH}.data", size_threshold=1024)
+    onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024)

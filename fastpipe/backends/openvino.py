@@ -43,9 +43,9 @@ class OpenVINOBackend:
         """See `Backend`. These are the quantizers that Optimum calls; here they work on the graph, on any version."""
         import openvino
 
-        model = _core(os.getpid()).read_model(source / GRAPH)  # NNCF changes the model it is given
-        with _no_progress():
-            model = _static(model, calibration) if weights.method == "static" else pad_keys(_compressed(model, weights))
+        model = core().read_model(source / GRAPH)  # NNCF changes the model it is given
+        with without_progress():
+            model = _static(model, calibration) if weights.method == "static" else pad_keys(compressed(model, weights))
         openvino.save_model(model, folder / GRAPH, compress_to_fp16=False)
 
     def compile(self, source: Path, folder: Path, settings: Settings) -> None:
@@ -67,7 +67,7 @@ class OpenVINORunner:
             # Mapped, and private to this process: what is not written to is shared with all that map it.
             self._bytes = _tensor(np.memmap(folder / COMPILED, dtype=np.uint8, mode="c"))
             told = json.loads((folder / f"{COMPILED}.json").read_text("utf-8"))
-            self._model = _core(os.getpid()).import_model(self._bytes, "CPU", _properties(settings, told[GROUP]))
+            self._model = core().import_model(self._bytes, "CPU", _properties(settings, told[GROUP]))
         else:
             self._model, _ = _compiled(folder, settings)
         self._idle: deque[Any] = deque()
@@ -98,9 +98,9 @@ def _tensor(array: np.ndarray[Any, Any]) -> Any:
 
 def _compiled(folder: Path, settings: Settings) -> tuple[Any, int]:
     """Compile a graph; give its activation group, too."""
-    model = _core(os.getpid()).read_model(folder / GRAPH)
+    model = core().read_model(folder / GRAPH)
     group = _activation_group(settings.recipe, model)
-    return _core(os.getpid()).compile_model(model, "CPU", _properties(settings, group)), group
+    return core().compile_model(model, "CPU", _properties(settings, group)), group
 
 
 def _properties(settings: Settings, group: int) -> dict[str, Any]:
@@ -130,7 +130,8 @@ def _activation_group(recipe: Recipe, model: Any) -> int:
     return min((max(w[-1].get_length(), 1) for w in widths if w.rank.get_length() == 2 and w.is_static), default=0)
 
 
-def _compressed(model: Any, weights: Weights) -> Any:
+def compressed(model: Any, weights: Weights) -> Any:
+    """Compress the weights of a graph, which is changed in place."""
     import nncf
 
     modes = nncf.CompressWeightsMode
@@ -169,7 +170,7 @@ def _heads() -> Any:
 
 
 @contextlib.contextmanager
-def _no_progress() -> Iterator[None]:
+def without_progress() -> Iterator[None]:
     """Silence rich's console: NNCF draws its progress on it, in a notebook even past a redirected stdout."""
     import rich
 
@@ -185,9 +186,13 @@ def _given_name(port: Any) -> str:
     return str(next(name for name in sorted(port.get_names()) if not name.isdigit()))
 
 
+def core() -> Any:
+    """Give this process's core: its threads do not survive a fork."""
+    return _core_of(os.getpid())
+
+
 @cache
-def _core(process_id: int) -> Any:
-    """One core per process: its threads do not survive a fork."""
+def _core_of(process_id: int) -> Any:
     import openvino
 
     return openvino.Core()
@@ -201,7 +206,7 @@ def _export_with_optimum(source: Source, folder: Path) -> None:
     if source.task.modality == "text":
         return
     graph = folder / GRAPH
-    model = _core(os.getpid()).read_model(graph)  # in which nothing is known, not even that there are three colours
+    model = core().read_model(graph)  # in which nothing is known, not even that there are three colours
     _reshape(model, {_given_name(port): port for port in model.inputs}, source)
     written = graph.with_stem("shaped")
     openvino.save_model(model, written, compress_to_fp16=False)

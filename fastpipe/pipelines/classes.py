@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import transformers
 from transformers.pipelines.base import ChunkPipeline
 
-from fastpipe.pipelines.inputs import check
+from fastpipe.pipelines import restored
+from fastpipe.pipelines.inputs import check, check_stride
 from fastpipe.pipelines.runtime import FastChunkRuntime, FastRuntime
 
 _PREFIX = "Fast"
@@ -44,6 +44,15 @@ class QuestionsFirst(EmptyListFirst):
                 check(item, index)
         return super().__call__(*args, **kwargs)
 
+    def preprocess(self, example: Any, **parameters: Any) -> Any:
+        """Give the windows of a context, once it is known that the tokenizer can cut them."""
+        tokenizer = self.tokenizer  # type: ignore[attr-defined]
+        check_stride(tokenizer, example, **parameters)
+        for window in super().preprocess(example, **parameters):  # type: ignore[misc]
+            if "token_type_ids" not in tokenizer.model_input_names:  # made all the same, and not for the model
+                window.pop("token_type_ids", None)
+            yield window
+
 
 class OwnSounds(EmptyListFirst):
     """Gives `preprocess` a mapping of its own, as it takes the sound out of the one it is given."""
@@ -73,9 +82,8 @@ def by_name(name: str) -> type:
     """Give a fast class by its name, such as "FastTextClassificationPipeline".
 
     Raises:
-        AttributeError: transformers has no such pipeline class.
+        AttributeError: Neither transformers nor fastpipe has such a pipeline class.
     """
-    base = getattr(transformers, name.removeprefix(_PREFIX), None) if name.startswith(_PREFIX) else None
-    if not isinstance(base, type):
+    if not name.startswith(_PREFIX):
         raise AttributeError(f"module 'fastpipe.pipelines' has no attribute {name!r}")
-    return fast_class(base)
+    return fast_class(restored.by_name(name.removeprefix(_PREFIX)))

@@ -45,6 +45,10 @@ def naming(index: int | None, parameters: Mapping[str, Any]) -> Iterator[None]:
     """Put the input's index into an error on its way up, which stays of its kind."""
     try:
         yield
+    except InputError as error:
+        if index is None or error.index is not None:
+            raise
+        raise type(error)(error.fact, index=index, remedy=error.remedy) from error
     except FastpipeError:
         raise
     except Exception as error:

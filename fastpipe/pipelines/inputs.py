@@ -74,6 +74,42 @@ def check_length(tokens: int, limit: int | None, index: int | None) -> None:
         )
 
 
+def check_stride(
+    tokenizer: Any, example: Any, *, max_seq_len: int | None = None, doc_stride: int | None = None, **others: Any
+) -> None:
+    """Raise where windows of a context would overlap by all they hold; the tokenizer's own error is a panic.
+
+    Args:
+        tokenizer: The pipeline's.
+        example: A question and a context, as a mapping or as an example of transformers.
+        max_seq_len: Tokens of question and window; as for the pipeline.
+        doc_stride: Tokens that two windows share; as for the pipeline.
+        others: Other parameters, which do not matter here.
+
+    Raises:
+        InputError: The context does not fit into one window, and a window has no room for more than `doc_stride`.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return
+    length = min(tokenizer.model_max_length, 384) if max_seq_len is None else max_seq_len
+    stride = min(length // 2, 128) if doc_stride is None else doc_stride
+    if isinstance(example, Mapping):
+        question, context = example["question"], example["context"]
+    else:
+        question, context = example.question_text, example.context_text
+    room = length - tokenizer.num_special_tokens_to_add(pair=True) - _tokens(tokenizer, question)
+    if 0 < room <= stride <= length and _tokens(tokenizer, context) > room:
+        raise InputError(
+            f"doc_stride={stride} leaves nothing new for the next window of the context: with max_seq_len={length}, "
+            f"a window has room for {room} tokens beside this question",
+            remedy="Use a smaller doc_stride, or a larger max_seq_len if the model takes it.",
+        )
+
+
+def _tokens(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
 def _check_surrogates(text: str, index: int | None) -> None:
     try:
         text.encode("utf-8")

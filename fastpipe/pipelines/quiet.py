@@ -11,7 +11,11 @@ from functools import cache
 # By logger: how the lines begin.
 _SAID_BETTER: dict[str, tuple[str, ...]] = {
     # `pipe.plan` says the device; a model on an engine is not of the classes that transformers lists.
-    "transformers.pipelines.base": ("Device set to use", "The model 'EngineModel' is not supported"),
+    "transformers.pipelines.base": (
+        "Device set to use",
+        "The model 'EngineModel' is not",
+        "The model 'GeneratorModel' is not",
+    ),
     # InputTooLongError says it, with the limit that counts.
     "transformers.tokenization_utils_base": ("Token indices sequence length is longer than",),
 }

@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import MODEL_FOR_CTC_MAPPING, AutoConfig, AutoFeatureExtractor, PreTrainedModel
+from huggingface_hub import model_info
+from transformers import (
+    MODEL_FOR_CTC_MAPPING,
+    AutoConfig,
+    AutoFeatureExtractor,
+    GenerationConfig,
+    PreTrainedModel,
+)
 from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
 from fastpipe.artifacts.spec import digest_of, digest_of_file, digest_of_folder, digest_of_model
+from fastpipe.pipelines import restored
 from fastpipe.pipelines.quiet import quietly
-from fastpipe.tasks import TASKS, Task
+from fastpipe.tasks import Task, find_task
 
 logger = logging.getLogger("fastpipe")
 
@@ -53,6 +61,7 @@ class Request:
         own_class: Whether that class is the user's.
         config: The model's config; `None` where only transformers can find it.
         obstacle: Why only torch can run this; empty when there is no such reason.
+        restored: The task, where the installed transformers has dropped it.
     """
 
     arguments: Mapping[str, Any]
@@ -62,6 +71,7 @@ class Request:
     own_class: bool
     config: Any
     obstacle: str
+    restored: restored.Restored | None = None
 
     @property
     def model_id(self) -> str | None:
@@ -71,8 +81,12 @@ class Request:
 
     def transformers_pipeline(self, **changes: Any) -> Any:
         """Let transformers make the pipeline as the user asked, but for some arguments."""
+        arguments = _own(self.arguments, **changes)
+        if self.restored:
+            arguments |= self.restored.loading(arguments["task"], self.config)
+            arguments["pipeline_class"] = arguments.get("pipeline_class") or self.pipeline_class
         with quietly():
-            return transformers.pipeline(**_own(self.arguments, **changes))
+            return transformers.pipeline(**arguments)
 
     def engine_pipeline(self, model: Any, components: Mapping[str, Any], pipeline_class: type | None) -> Any:
         """Let transformers make the pipeline around a model that is on an engine."""
@@ -99,6 +113,16 @@ class Request:
     def torch_model(self, **changes: Any) -> Any:
         """Give the torch model: the user's object, or what transformers loads for this request on the CPU."""
         return self.transformers_pipeline(device="cpu", **changes).model if self.model_id else self.arguments["model"]
+
+    def generation_config(self) -> Any:
+        """Find how the model generates by default, as transformers finds it."""
+        model = self.arguments["model"]
+        if not isinstance(model, str):
+            return copy.deepcopy(model.generation_config)
+        try:
+            return GenerationConfig.from_pretrained(model, **_hub_arguments(self.arguments))
+        except OSError:  # there is no such file
+            return GenerationConfig.from_model_config(self.config)
 
     def digest_of_weights(self, of_file: Callable[[Path], str] = digest_of_file) -> str:
         """Identify the weights by content or commit; they are read once.
@@ -165,27 +189,33 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
     if task is None and not custom:
         if not isinstance(model, str):
             transformers.pipeline(**_own(arguments))  # it says that a task is needed
-        task = arguments["task"] = get_task(str(model), arguments.get("token"))
+        task = arguments["task"] = _inferred_task(str(model), arguments.get("token"))
     if task is None or task in custom:
         return _foreign(arguments, str(task or next(iter(custom))), config, "the repository brings its own pipeline")
 
-    task_name, targeted, _ = check_task(task)
+    dropped = restored.find(task)
+    if dropped:
+        logger.info("transformers %s has dropped %s: fastpipe restores it", transformers.__version__, dropped.name)
+        arguments["task"] = restored.named_by(config, task)
+    task_name, implementation = (dropped.name, dropped.pipeline_class) if dropped else _implemented(task)
     own_class = arguments.get("pipeline_class")
     unpinned = False
     if isinstance(model, str) and not Path(model).is_dir():
         commit = _commit(model, arguments)
         unpinned = commit is None
         arguments["revision"] = commit or arguments.get("revision")
+    known = find_task(task_name, config)
     return Request(
         arguments=arguments,
         task_name=task_name,
-        task=TASKS.get(task_name),
-        pipeline_class=own_class or _class_of(targeted["impl"]),
+        task=known,
+        pipeline_class=own_class or implementation,
         own_class=own_class is not None,
         config=config,
         obstacle="the commit of its weights cannot be found"
         if unpinned
-        else _obstacle(arguments, model, config) or obstacle_of(TASKS.get(task_name), config),
+        else _obstacle(arguments, model, config) or obstacle_of(known, config),
+        restored=dropped,
     )
 
 
@@ -201,18 +231,33 @@ def _foreign(arguments: dict[str, Any], task_name: str, config: Any, obstacle: s
     )
 
 
-def _class_of(implementation: type | str) -> type:
-    """Find a task's class; transformers 5 names it by its import path."""
-    if isinstance(implementation, type):
-        return implementation
-    module, _, name = implementation.rpartition(".")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+def _implemented(task: str) -> tuple[str, type]:
+    """Find a task's name and class in transformers; 5 names the class by its import path."""
+    task_name, targeted, _ = check_task(task)
+    implementation = targeted["impl"]
+    if isinstance(implementation, str):
+        module, _, name = implementation.rpartition(".")
+        implementation = getattr(importlib.import_module(module), name)
+    return task_name, implementation
+
+
+def _inferred_task(model: str, token: Any) -> str:
+    """Ask the Hub what a model is for; transformers 5 does not pass every answer on."""
+    try:
+        task = get_task(model, token)
+        replaced = task == "image-text-to-text"  # may stand for image-to-text
+    except KeyError:  # transformers' own error for a task that it has dropped
+        task, replaced = "", True
+    if replaced:
+        tag = model_info(model, token=token).pipeline_tag
+        task = tag if restored.find(tag) else task or get_task(model, token)
+    return str(task)
 
 
 def _default_model(task: str, arguments: dict[str, Any]) -> str:
     """Choose the task's default model as transformers does, and say so as it does."""
-    defaults = check_task(task)[1].get("default", {}).get("model")
+    dropped = restored.find(task)
+    defaults = dropped.default_model(task) if dropped else check_task(task)[1].get("default", {}).get("model")
     if isinstance(defaults, dict):
         defaults = defaults.get("pt")
     if not isinstance(defaults, tuple):
@@ -270,6 +315,7 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
         (bool(unusual), f"model_kwargs {', '.join(unusual)} change how torch loads the model"),
         (not isinstance(model, (str, PreTrainedModel)), f"the model given is a {type(model).__name__}"),
         (config is None, "the model has no config"),
+        (arguments.get("assistant_model") is not None, "assistant_model= needs a cache that can be cut back"),
         (getattr(config, "quantization_config", None) is not None, "its weights are already quantized"),
         (bool(getattr(config, "auto_map", None)), "its code comes from its repository"),
         (isinstance(model, str) and _is_adapter(model, arguments), "it is a PEFT adapter"),
@@ -279,7 +325,7 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
 
 def obstacle_of(task: Task | None, config: Any) -> str:
     """Say why only torch can run a model of this kind for this task."""
-    if task is None:
+    if task is None or task.generates:
         return ""
     # Detectors call themselves so, too, and answer at once all the same.
     if getattr(config, "is_encoder_decoder", False) and task.modality != "image":

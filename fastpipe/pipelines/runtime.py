@@ -14,6 +14,7 @@ from transformers.pipelines.base import ChunkPipeline, Pipeline
 from fastpipe import progress
 from fastpipe.errors import OptionError
 from fastpipe.pipelines.call import Batching, Call
+from fastpipe.pipelines.generators.batches import Prompts
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.pipelines.request import Request
@@ -32,6 +33,7 @@ class FastRuntime(Pipeline):
     _cache_dir: Path | None = None
     _batching: Batching | None = None
     _max_tokens: int | None = None
+    _prompts: Prompts | None = None
 
     @property
     def model(self) -> Any:
@@ -41,7 +43,7 @@ class FastRuntime(Pipeline):
     @model.setter
     def model(self, model: Any) -> None:
         self.__dict__["model"] = model
-        self._batching = self._max_tokens = None  # they described the model before
+        self._batching = self._max_tokens = self._prompts = None  # they described the model before
 
     def __call__(
         self,
@@ -78,6 +80,10 @@ class FastRuntime(Pipeline):
         if self._batching is None:
             rows = 1 if _padding_is_heard(self.feature_extractor) else rows
             with quietly():
+                if self._prompts is not None and isinstance(inputs, list) and len(inputs) > 1 and rows != 1:
+                    together = self._prompts.together(self, inputs, rows, kwargs)
+                    if together is not None:
+                        return together
                 return super().__call__(inputs, *args, num_workers=num_workers, batch_size=rows, **kwargs)
 
         given = self._sanitize_parameters(**kwargs)

@@ -67,13 +67,23 @@ class Selection:
     tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
-        self.backend = registry.load(self.plan.backend)
+        self.backend = self._engine()
         self.store = Store(self.options.cache_dir)
         calibrated = self.given or self.tuned
-        self.ladder = [r for r in self.backend.recipes(self.hardware) if calibrated or not r.calibrated]
+        self.ladder = [r for r in self._recipes() if calibrated or not r.calibrated]
         self.spec = self._spec()
         self.steps = Steps(Path(self.request.model_id or "model").name, self.options.progress_bar)
         self._artifacts: dict[str, Artifact] = {}
+
+    def _engine(self) -> Any:
+        return registry.load(self.plan.backend)
+
+    def _recipes(self) -> Sequence[Recipe]:
+        recipes: Sequence[Recipe] = self.backend.recipes(self.hardware)
+        return recipes
+
+    def _exporters(self) -> Sequence[str]:
+        return tuple(self.backend.exporters())
 
     def choose(self) -> tuple[Recipe, Report]:
         """Choose the recipe to serve, by the accuracy check where there is something to check.
@@ -88,6 +98,8 @@ class Selection:
         if self.tuned:
             return self._as_tuned(by_name, self.tuned), self.tuned.report
         if named not in (*by_name, "auto"):
+            if self.task.generates:
+                raise OptionError(f"{named} is for encoders", remedy=f"Models that generate run {', '.join(by_name)}.")
             raise OptionError(
                 f"precision={named!r} is built from examples of the data it will see",
                 remedy="Give them: calibration_data=[...], of a hundred inputs or more.",
@@ -127,29 +139,30 @@ class Selection:
         def export(folder: Path) -> dict[str, Any]:
             rows = self._examples()
             with self.steps.step(f"exporting to {self.backend.name}"):
-                return build.export(
-                    folder,
-                    model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
-                    tokenizer=self.pipe.tokenizer,
-                    task=self.task,
-                    backend=self.backend,
-                    threads=self.plan.threads,
-                    feeds=[row.feed for row in rows],
-                    beside=rows[0].others() if rows else (),
-                )
+                return self._export(folder, rows)
 
         def quantize(folder: Path) -> dict[str, Any]:
             source = self.artifact(FP32)
             with self.steps.step(f"quantizing for {recipe.name}"):
-                return build.quantize(
-                    folder,
-                    source=source,
-                    backend=self.backend,
-                    weights=recipe.weights,
-                    calibration=self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else (),
-                )
+                return self._quantize(folder, source, recipe)
 
         return self.store.obtain(self._spec_of(recipe), export if recipe.weights == FP32.weights else quantize)
+
+    def _export(self, folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
+        return build.export(
+            folder,
+            model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
+            tokenizer=self.pipe.tokenizer,
+            task=self.task,
+            backend=self.backend,
+            threads=self.plan.threads,
+            feeds=[row.feed for row in rows],
+            beside=rows[0].others() if rows else (),
+        )
+
+    def _quantize(self, folder: Path, source: Artifact, recipe: Recipe) -> dict[str, Any]:
+        rows = self._rows(self.given.parts()[0]) if recipe.calibrated and self.given else ()
+        return build.quantize(folder, source=source, backend=self.backend, weights=recipe.weights, calibration=rows)
 
     def compiled(self, recipe: Recipe) -> Artifact:
         """Give what the engine makes of a recipe's artifact on this machine, or the artifact where it makes nothing."""
@@ -268,7 +281,7 @@ class Selection:
         def load(recipe: Recipe) -> tuple[gate.Run, int]:
             artifact = self.artifact(recipe)
             size = sum(file["size"] for file in artifact.manifest["files"].values())
-            return self.backend.load(artifact.folder, self.settings(recipe)).run, size
+            return self._run_of(recipe, artifact), size
 
         return gate.walk(
             self.ladder,
@@ -285,11 +298,16 @@ class Selection:
                 shaped=self.task.modality != "text",
                 shared=self.task.shared,
                 unit=self.task.sample if self.task.modality != "text" else "texts",
+                once=bool(self.task.generates),
             ),
             accuracy,
             backend=self.backend.name,
             named=named,
         )
+
+    def _run_of(self, recipe: Recipe, artifact: Artifact) -> gate.Run:
+        run: gate.Run = self.backend.load(artifact.folder, self.settings(recipe)).run
+        return run
 
     def _measure(self) -> str:
         """Refine the task's measure by what the model's head says."""
@@ -358,7 +376,7 @@ class Selection:
         return pipe
 
     def _spec(self) -> ArtifactSpec:
-        libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self.backend.exporters()}
+        libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self._exporters()}
         return ArtifactSpec(
             weights=self.request.digest_of_weights(self.store.digest_of_file),
             config=digest_of_config(self.request.config),

@@ -41,7 +41,7 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def standing_in(stand_in: StandIn) -> Iterator[None]:
+def standing_in(stand_in: Any) -> Iterator[None]:
     """Let it answer for its pipeline's model in this thread."""
     _thread.stand_in = stand_in
     try:
@@ -50,9 +50,9 @@ def standing_in(stand_in: StandIn) -> Iterator[None]:
         _thread.stand_in = None
 
 
-def stand_in_for(pipe: Any) -> StandIn | None:
+def stand_in_for(pipe: Any) -> Any:
     """Give what answers for a pipeline's model in this thread, if anything does."""
-    stand_in: StandIn | None = getattr(_thread, "stand_in", None)
+    stand_in = getattr(_thread, "stand_in", None)
     return stand_in if stand_in is not None and stand_in.pipe is pipe else None
 
 

@@ -30,7 +30,7 @@ class Measure:
     agreement: str
     drift: str
     headline: str
-    reduce: Callable[[Sequence[Array], Array, int | None], Array]
+    reduce: Callable[[Sequence[Array], Any, int | None], Array]
     compare: Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Array]]
 
 
@@ -64,6 +64,8 @@ def figures(measure: Measure, reference: Sequence[Array], candidate: Sequence[Ar
 
 def instability(measure: Measure, together: Sequence[Array], alone: Mapping[int, Array]) -> float:
     """Compare some of a candidate's reduced rows, run alone, with the same rows from batches."""
+    if not alone:
+        return 0.0
     _, moved = measure.compare(list(alone.values()), [together[position] for position in alone])
     return float(np.max(moved, initial=0.0))
 
@@ -148,6 +150,14 @@ def _depths(reference: Array, candidate: Array) -> tuple[float, float]:
     return max(0.0, 1.0 - float(errors.mean())) if np.isfinite(errors).all() else float("nan"), float(errors.max())
 
 
+def _distributions(reference: Array, candidate: Array) -> tuple[float, float]:
+    """Compare what comes next, of shape (tokens, vocabulary): the likeliest token, and the divergence, in nats."""
+    same, _ = _top(reference, candidate)
+    tiny = np.float32(1e-12)
+    divergence = (reference * (np.log(reference + tiny) - np.log(candidate + tiny))).sum(axis=-1)
+    return same, max(float(divergence.mean()), 0.0)
+
+
 def _sides(reference: Array, candidate: Array) -> tuple[float, float]:
     """Compare on which side of one half each score is."""
     return float(np.mean((reference > 0.5) == (candidate > 0.5))), float(np.abs(reference - candidate).max())
@@ -209,6 +219,13 @@ MEASURES = {
         headline="agreement",
         reduce=lambda outputs, ids, mask: _softmax(outputs[0][0][ids[0] == mask]),
         compare=_each(_top),
+    ),
+    "next-tokens": Measure(
+        agreement="share of next tokens that are the same, or as probable to 2 %",
+        drift="largest mean divergence of a text's next-token distributions (Kullback-Leibler, nats)",
+        headline="agreement",
+        reduce=lambda outputs, ids, mask: _softmax(outputs[0][0]),
+        compare=_each(_distributions),
     ),
     "answers": Measure(
         agreement="share of answers' ends at the same token, or one as probable to 2 %",

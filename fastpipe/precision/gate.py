@@ -45,6 +45,7 @@ class Sample:
         shaped: Whether rows are numbers of some shape, which are never padded, and no tokens.
         shared: Inputs that belong to all rows of a batch.
         unit: What the rows are of, in the plural.
+        once: Whether one pass says it all: rows run alone, and take so long that they are not run again for the time.
     """
 
     rows: Sequence[Feed]
@@ -58,9 +59,12 @@ class Sample:
     shaped: bool = False
     shared: frozenset[str] = frozenset()
     unit: str = "texts"
+    once: bool = False
 
     def batches(self) -> list[list[int]]:
         """Give the positions of rows that run together."""
+        if self.once:
+            return [[position] for position in range(len(self.rows))]
         if not self.shaped:
             return split([row["input_ids"].shape[1] for row in self.rows], self.padding, Limits())
         sizes = [shapes.size_of(row, self.shared) for row in self.rows]
@@ -78,14 +82,22 @@ class Trial:
         self._run = run
         self._sample = sample
         self._batches = sample.batches()
+        self._took: list[float] = []
 
     def together(self) -> list[Array]:
         """Give each row's reduced outputs, from batches."""
-        found = {p: self._reduced(p, outputs) for batch in self._batches for p, outputs in self._outputs(batch)}
+        found = {}
+        for batch in self._batches:
+            started = time.perf_counter()
+            answers = list(self._outputs(batch))
+            self._took.append((time.perf_counter() - started) / len(batch))
+            found.update({position: self._reduced(position, outputs) for position, outputs in answers})
         return [found[position] for position in range(len(self._sample.rows))]
 
     def rate(self) -> float:
         """Measure rows per second in some of the batches, long and short, whose shapes `together` has prepared."""
+        if self._sample.once:
+            return 1 / statistics.median(self._took)
         some = self._batches[1::_STEP] or self._batches
         took = []
         for _ in range(_PASSES):
@@ -97,6 +109,8 @@ class Trial:
 
     def alone(self) -> tuple[dict[int, Array], float]:
         """Give some rows' reduced outputs, run alone, by position; and the median seconds of one."""
+        if self._sample.once:
+            return {}, statistics.median(self._took)
         found, took = {}, []
         for position in range(0, len(self._sample.rows), _STEP):
             started = time.perf_counter()

@@ -63,6 +63,7 @@ class Recipe:
     weights: Weights = field(default_factory=Weights)
     compute: str = "f32"
     activation_group: int = 0
+    encoder: str = ""
     calibrated: bool = False
     automatic: bool = True
 
@@ -107,6 +108,53 @@ def _onnxruntime(hardware: Hardware) -> tuple[Recipe, ...]:
         Recipe(name="int8-weights", weights=Weights(method="compressed", group=128), automatic=False),
         FP32,
     )
+
+
+# Kinds of models that generate: a decoder alone, one behind an encoder of texts, one behind an encoder of speech.
+CAUSAL, SEQ2SEQ, SPEECH = "causal", "seq2seq", "speech"
+
+
+def _openvino_generators(hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
+    """Decoding reads all weights for each token: what counts is how small they are, not what is multiplied.
+
+    With floats as factors a prompt gets the same tokens in a batch as alone; integers and bf16 may give others, and so
+    they wait to be named. Speech has an encoder with most of the work, and no batches.
+    """
+    if kind == SPEECH:
+        fast = "bf16" if hardware.has_bf16 else ""
+        found = [
+            Recipe(name="int8", weights=_INT8, activation_group=32, encoder=fast),
+            Recipe(name="int8-weights", weights=_INT8, encoder=fast),
+        ]
+    else:
+        found = [
+            Recipe(name="int4", weights=_INT4, automatic=False),
+            Recipe(name="int8-g128", weights=_INT8, activation_group=128, automatic=False),
+            Recipe(name="int8", weights=_INT8),
+        ]
+    if hardware.has_bf16:
+        found.append(Recipe(name="bf16", compute="bf16", automatic=kind == SPEECH))
+    if hardware.has_fp16:
+        found.append(Recipe(name="fp16", compute="f16", automatic=kind == SPEECH))
+    return (*found, FP32)
+
+
+def _onnxruntime_generators(hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
+    largest = 63 if hardware.architecture == "x86_64" and not hardware.has_int8 else 127
+    return (
+        Recipe(name="int4", weights=_INT4, automatic=False),
+        Recipe(name="int8", weights=Weights(method="per-token", largest=largest)),
+        Recipe(name="int8-weights", weights=Weights(method="compressed", group=128)),
+        FP32,
+    )
+
+
+_GENERATORS = {"openvino": _openvino_generators, "onnxruntime": _onnxruntime_generators}
+
+
+def generator_ladder(backend: str, hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
+    """Give how an engine of ours generates on this hardware: as a rule fastest first, with fp32 last."""
+    return _GENERATORS[backend](hardware, kind)
 
 
 _LADDERS = {"openvino": _openvino, "onnxruntime": _onnxruntime}

@@ -25,7 +25,7 @@ from fastpipe.precision.recipes import FP32, Recipe
 from fastpipe.precision.report import Candidate, Report
 from fastpipe.precision.sample import TEXTS
 from tests.compare import assert_same
-from tests.conftest import ENGINES, V5
+from tests.conftest import ENGINES
 from tests.models import Models
 
 Make = Callable[..., Any]
@@ -199,7 +199,6 @@ def test_every_task_is_checked(fp: Make, backend: str, task: str, model: str, op
     assert results[0] == results[2] != results[1]
 
 
-@pytest.mark.skipif(V5, reason="transformers 5 has no question answering")
 @each_engine
 def test_questions_are_checked(fp: Make, backend: str) -> None:
     with warnings.catch_warnings():

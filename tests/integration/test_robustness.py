@@ -14,7 +14,7 @@ import transformers
 
 import fastpipe
 from tests.compare import assert_same
-from tests.conftest import BACKENDS, V5
+from tests.conftest import BACKENDS
 from tests.models import Models
 
 
@@ -48,7 +48,7 @@ SUBJECTS = {
         Subject("question-answering", "qa", wrap=_asked),
     )
 }
-TASKS = [task for task in SUBJECTS if not (V5 and task == "question-answering")]
+TASKS = list(SUBJECTS)
 MISSING = [None, float("nan"), 5, 2.5, np.float32(1), np.int64(3)]
 LONG = "word " * 400
 
@@ -195,8 +195,6 @@ def test_an_over_long_text_is_an_error_with_length_and_limit(fp: Any, ref: Any, 
 
 @pytest.mark.parametrize("task", ["token-classification", "zero-shot-classification", "question-answering"])
 def test_a_task_that_cuts_by_itself_cuts(fp: Any, ref: Any, backend: str, task: str):
-    if task not in TASKS:
-        pytest.skip("transformers 5 has no question answering")
     subject = SUBJECTS[task]
     mine, theirs = fp(task, subject.model, backend), ref(task, subject.model)
     item = subject.wrap(LONG)

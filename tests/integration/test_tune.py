@@ -30,7 +30,7 @@ from fastpipe.pipelines import request as requests
 from fastpipe.pipelines.tuned import question
 from fastpipe.timing import Timing
 from tests.compare import assert_same
-from tests.conftest import ENGINES, V5
+from tests.conftest import ENGINES
 from tests.models import Models
 
 TASK = "text-classification"
@@ -344,9 +344,7 @@ def test_what_does_not_pass_is_not_timed(models: Models) -> None:
         ("feature-extraction", "feat", {"return_tensors": True}),
         ("fill-mask", "mlm", {}),
         ("zero-shot-classification", "nli", {"candidate_labels": ["food", "sports"]}),
-        pytest.param(
-            "question-answering", "qa", {}, marks=pytest.mark.skipif(V5, reason="transformers 5 has no such task")
-        ),
+        ("question-answering", "qa", {}),
     ],
 )
 @pytest.mark.usefixtures("without_openvino")

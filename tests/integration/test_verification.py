@@ -11,7 +11,6 @@ import pytest
 
 import fastpipe
 from fastpipe.errors import OptionError
-from tests.conftest import V5
 
 Make = Callable[..., Any]
 
@@ -46,7 +45,6 @@ def test_every_task_is_compared(fp: Make, task: str, model: str, options: dict[s
     json.dumps(found.to_dict(), default=str)
 
 
-@pytest.mark.skipif(V5, reason="transformers 5 has no question answering")
 def test_answers_are_compared(fp: Make) -> None:
     samples = [{"question": "Where is it?", "context": f"It is in {town}."} for town in ("Oslo", "Paris", "Lima")]
     found = fastpipe.verify(fp("question-answering", "qa", "onnxruntime", **INT8), samples, ["Oslo", "Paris", "Lima"])

@@ -26,7 +26,7 @@ from transformers.utils import is_accelerate_available
 import fastpipe
 from fastpipe.errors import FallbackWarning
 from tests.compare import assert_same
-from tests.conftest import BACKENDS, ENGINES, V5
+from tests.conftest import BACKENDS, ENGINES
 from tests.models import Models
 
 Make = Callable[..., Any]
@@ -432,14 +432,9 @@ def test_aliases_of_tasks(fp: Make, ref: Make, backend: str, alias: str, task: s
     assert_same(pipe(TEXTS), ref(alias, model)(TEXTS))
 
 
-REMOVED = ("summarization", "translation", "translation_en_to_fr", "text2text-generation", "question-answering")
-
-
-@pytest.mark.parametrize("task", [*REMOVED, "text-clasification", "", "NER"])
+@pytest.mark.parametrize("task", ["text-clasification", "", "NER", "conversational"])
 def test_tasks_that_transformers_does_not_have(models: Models, task: str) -> None:
-    """FP-30: a typo or a removed task raises what transformers raises: the list of tasks, or the way to migrate."""
-    if task in REMOVED and not V5:
-        pytest.skip("transformers 4 has this task")
+    """FP-30: a typo or a task that 4.57 had no more raises what transformers raises: the list of tasks."""
     with pytest.raises(KeyError) as theirs:
         transformers.pipeline(task, model=models["seqcls"])
     with pytest.raises(KeyError) as ours:
@@ -447,7 +442,6 @@ def test_tasks_that_transformers_does_not_have(models: Models, task: str) -> Non
     assert str(ours.value) == str(theirs.value)
 
 
-@pytest.mark.skipif(V5, reason="transformers 5 has no such tasks")
 @pytest.mark.parametrize("task", ["summarization", "translation_en_to_fr", "translation", "text2text-generation"])
 def test_tasks_of_encoder_decoders(models: Models, ref: Make, task: str) -> None:
     """FP-30: they run through the same call."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import fastpipe
 from tests.compare import assert_same
-from tests.conftest import BACKENDS, ENGINES, V5
+from tests.conftest import BACKENDS, ENGINES
 from tests.models import Models
 
 Make = Callable[..., Any]
@@ -322,7 +322,6 @@ def test_the_same_call_gives_the_same_bits(fp: Make, backend: str) -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.skipif(V5, reason="transformers 5 has no question answering")
 @every_backend
 def test_answers_do_not_depend_on_their_neighbours(fp: Make, backend: str) -> None:
     """FP-18: windows of several contexts share batches, and each answer comes from its own."""

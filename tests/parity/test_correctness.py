@@ -325,10 +325,8 @@ def test_a_stride_as_long_as_the_window_is_refused_by_name(fp: Make, backend: st
 
 
 TOWER = "The tower is in Paris. " * 60
-needs_question_answering = pytest.mark.skipif(V5, reason="transformers 5 has no question answering")
 
 
-@needs_question_answering
 @pytest.mark.parametrize("batch_size", [None, 1, 2, 4, 64])
 @every_backend
 def test_answers_in_long_contexts(fp: Make, ref: Make, backend: str, batch_size: int | None) -> None:
@@ -345,7 +343,6 @@ def test_answers_in_long_contexts(fp: Make, ref: Make, backend: str, batch_size:
                 assert context[answer["start"] : answer["end"]] == answer["answer"]
 
 
-@needs_question_answering
 @every_backend
 def test_what_questions_cannot_be_answered(fp: Make, backend: str) -> None:
     """FP-12: an empty context, and a stride without room, are ordinary errors that name what is wrong."""

@@ -16,7 +16,7 @@ import torch
 from transformers.pipelines.pt_utils import KeyDataset, KeyPairDataset
 
 from tests.compare import assert_same
-from tests.conftest import BACKENDS, V5
+from tests.conftest import BACKENDS
 
 BATCH_SIZES = (None, 1, 2, 7, 64)
 
@@ -88,9 +88,7 @@ SUBJECTS = {
         tuple(text for text in TEXTS if text),
         call={"candidate_labels": ["travel", "work", "a much longer label than the others"]},
     ),
-}
-if not V5:  # transformers 5 has no question answering
-    SUBJECTS["question-answering"] = Subject(
+    "question-answering": Subject(
         "question-answering",
         "qa",
         tuple(
@@ -103,7 +101,8 @@ if not V5:  # transformers 5 has no question answering
                 ("When does it turn?", f"{CONTEXT} {CONTEXT}"),
             )
         ),
-    )
+    ),
+}
 
 
 class Rows(torch.utils.data.Dataset):
@@ -227,7 +226,6 @@ def test_pairs_in_every_form_that_transformers_takes(
             pipe(pairs_of_lists, batch_size=batch_size)
 
 
-@pytest.mark.skipif(V5, reason="transformers 5 has no question answering")
 @every_batch_size
 @every_backend
 def test_questions_and_contexts_in_lists_of_their_own(

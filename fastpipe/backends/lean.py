@@ -1,0 +1,256 @@
+"""The decoding loop without what a stateful OpenVINO decoder does not need: a mixin for Optimum's model classes.
+
+transformers prepares a generation (processors, stopping criteria, streamer) and then steps through it in `_sample`.
+There it rebuilds masks and positions as tensors, copies the logits of all positions, and asks every criterion at every
+token, which with a small model is a third of the time. Here each step hands the engine what is new, and the rest is
+transformers' own: processors, criteria and the random numbers, in the same order. So the tokens are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from fastpipe.batching.neutrality import TOLERANCE
+from fastpipe.errors import InputTooLongError
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+# What `generate` passes on that changes nothing here; with any other argument its own loop runs.
+_CAUSAL = {"attention_mask", "use_cache", "cache_position", "logits_to_keep", "past_key_values", "token_type_ids"}
+_SEQ2SEQ = {
+    "attention_mask",
+    "encoder_outputs",
+    "use_cache",
+    "cache_position",
+    "past_key_values",
+    "decoder_attention_mask",
+}
+_KNOWN_CRITERIA = {"MaxLengthCriteria", "EosTokenCriteria"}
+
+
+class CausalSteps:
+    """Steps of a decoder-only model.
+
+    Args:
+        model: An `OVModelForCausalLM` with its state inside.
+        ids: int64 (rows, tokens), the prompts, padded at the left.
+        given: What `generate` passes on.
+    """
+
+    def __init__(self, model: Any, ids: torch.Tensor, given: Mapping[str, Any]) -> None:
+        self._request, self._names = model.request, set(model.input_names)
+        mask = given.get("attention_mask")
+        self._mask = np.ones(ids.shape, np.int64) if mask is None else mask.numpy().astype(np.int64)
+        self._positions = np.maximum(self._mask.cumsum(axis=1) - 1, 0)
+        self._positions[self._mask == 0] = 1  # transformers' own number for a pad; it is masked
+        self._rows = np.arange(ids.shape[0], dtype=np.int32)
+        self._limit = model.limit
+        self._request.reset_state()
+
+    def __call__(self, tokens: Array) -> Array:
+        """Take tokens of shape (rows, n) in; give the logits after the last one: float32 (rows, vocabulary)."""
+        check_positions(int(self._positions.max()) + 1, self._limit)
+        feed = {"input_ids": tokens, "attention_mask": self._mask, "position_ids": self._positions}
+        feed = {name: values for name, values in feed.items() if name in self._names}
+        if "beam_idx" in self._names:
+            feed["beam_idx"] = self._rows
+        logits = _run(self._request, feed)
+        self._mask = np.concatenate([self._mask, np.ones((len(self._rows), 1), np.int64)], axis=1)
+        self._positions = self._positions[:, -1:] + 1
+        return logits
+
+
+class Seq2SeqSteps:
+    """Steps of the decoder of an encoder-decoder model.
+
+    Args:
+        model: An `OVModelForSeq2SeqLM` whose decoder has its state inside.
+        ids: int64 (rows, tokens), what the decoder starts with.
+        given: What `generate` passes on, with the encoder's outputs.
+    """
+
+    def __init__(self, model: Any, ids: torch.Tensor, given: Mapping[str, Any]) -> None:
+        decoder = model.decoder
+        decoder.compile()
+        self._request, self._names = decoder.request, set(decoder.input_names)
+        self._fixed = {"encoder_hidden_states": np.ascontiguousarray(given["encoder_outputs"][0].numpy())}
+        mask = given.get("attention_mask")
+        if mask is not None:
+            self._fixed["encoder_attention_mask"] = mask.numpy()
+        self._fixed["beam_idx"] = np.arange(ids.shape[0], dtype=np.int32)
+        self._length = 0
+        self._request.reset_state()
+
+    def __call__(self, tokens: Array) -> Array:
+        """Take tokens of shape (rows, n) in; give the logits after the last one: float32 (rows, vocabulary)."""
+        places = np.arange(self._length, self._length + tokens.shape[1], dtype=np.int64)
+        feed = {**self._fixed, "input_ids": tokens, "cache_position": places}
+        self._length += tokens.shape[1]
+        return _run(self._request, {name: values for name, values in feed.items() if name in self._names})
+
+
+def _run(request: Any, feed: Mapping[str, Array]) -> Array:
+    request.start_async(dict(feed), share_inputs=True)
+    request.wait()
+    logits: Array = np.array(request.get_tensor("logits").data[:, -1, :], dtype=np.float32)
+    return logits
+
+
+def check_positions(tokens: int, limit: int | None) -> None:
+    """Refuse more tokens than the model has positions for: an engine would read past its table, and say nothing.
+
+    Raises:
+        InputTooLongError: There are more.
+    """
+    if limit is not None and tokens > limit:
+        raise InputTooLongError(
+            f"{tokens} tokens, prompt and answer together, and the model takes at most {limit}",
+            remedy="Shorten the prompt, or ask for fewer with max_new_tokens=.",
+        )
+
+
+class LeanSampling:
+    """Stands before a model class of Optimum, and steps through a generation with what the engine needs only.
+
+    Attributes:
+        lengths: After a generation by this loop: how many tokens of each row's result are its own, the prompt among
+            them; what follows is padding.
+    """
+
+    lengths: list[int] | None = None
+    limit: int | None = None
+
+    def forward(self, *args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        """Run one step of transformers' own loop."""
+        if attention_mask is not None and not self.config.is_encoder_decoder:  # type: ignore[attr-defined]
+            check_positions(int(attention_mask.sum(dim=1).max()), self.limit)
+        return super().forward(*args, attention_mask=attention_mask, **kwargs)  # type: ignore[misc]
+
+    @property
+    def is_lean(self) -> bool:
+        """Whether this model can be stepped through here: its decoder keeps its state, and takes what we know of."""
+        decoder: Any = getattr(self, "decoder", self)
+        known = _DECODER_INPUTS if self.config.is_encoder_decoder else _CAUSAL_INPUTS  # type: ignore[attr-defined]
+        return bool(getattr(decoder, "stateful", False)) and set(decoder.input_names) <= known
+
+    def _is_plain(self, generation_config: Any, given: Mapping[str, Any]) -> bool:
+        """Tell whether a generation asks for nothing but tokens."""
+        known = _SEQ2SEQ if self.config.is_encoder_decoder else _CAUSAL  # type: ignore[attr-defined]
+        asked = {name for name, value in given.items() if value is not None and value is not False}
+        return not (
+            asked - known
+            or given.get("past_key_values") is not None
+            or generation_config.return_dict_in_generate
+            or generation_config.prefill_chunk_size is not None
+            or not generation_config.use_cache
+        )
+
+    def _sample(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **given: Any,
+    ) -> Any:
+        if synced_gpus or not (self.is_lean and self._is_plain(generation_config, given)):
+            self.lengths = None
+            return super()._sample(  # type: ignore[misc]
+                input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, streamer, **given
+            )
+        kind = Seq2SeqSteps if self.config.is_encoder_decoder else CausalSteps  # type: ignore[attr-defined]
+        step = kind(self, input_ids, given)
+        ends = _ends(stopping_criteria)
+        pad = generation_config._pad_token_tensor
+        fills = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
+        rows = input_ids.shape[0]
+        unfinished = np.ones(rows, bool)
+        lengths = [0] * rows
+        tokens = input_ids.numpy()
+        while unfinished.any():
+            chosen = _choose(step(tokens), input_ids, logits_processor, generation_config.do_sample)
+            if fills:
+                chosen = np.where(unfinished, chosen, int(pad))
+            tokens = chosen[:, None]
+            input_ids = torch.cat([input_ids, torch.from_numpy(tokens)], dim=1)
+            if streamer is not None:
+                streamer.put(input_ids[:, -1])
+            length = input_ids.shape[1]
+            over = ends.over(chosen, length) if ends else stopping_criteria(input_ids, None).numpy()
+            for row in np.flatnonzero(unfinished & over):
+                lengths[row] = length
+            unfinished &= ~over
+        if streamer is not None:
+            streamer.end()
+        self.lengths = lengths
+        return input_ids
+
+
+_CAUSAL_INPUTS = {"input_ids", "attention_mask", "position_ids", "beam_idx"}
+_DECODER_INPUTS = {"input_ids", "encoder_hidden_states", "encoder_attention_mask", "cache_position", "beam_idx"}
+
+
+class _Ends:
+    """The two criteria that every generation has, without tensors."""
+
+    def __init__(self, criteria: Any) -> None:
+        by_kind = {type(one).__name__: one for one in criteria}
+        length, ends = by_kind.get("MaxLengthCriteria"), by_kind.get("EosTokenCriteria")
+        self.longest = length.max_length if length is not None else None
+        self.tokens = ends.eos_token_id.tolist() if ends is not None else []
+
+    def over(self, chosen: Array, length: int) -> Array:
+        """Tell which rows end with the tokens chosen, of shape (rows,)."""
+        at_length = self.longest is not None and length >= self.longest
+        ended: Array = np.isin(chosen, self.tokens) | at_length
+        return ended
+
+
+def _ends(criteria: Any) -> _Ends | None:
+    kinds = [type(one).__name__ for one in criteria]
+    return _Ends(criteria) if set(kinds) <= _KNOWN_CRITERIA and len(set(kinds)) == len(kinds) else None
+
+
+def _choose(logits: Array, input_ids: torch.Tensor, processors: Any, at_random: bool) -> Array:
+    """Choose each row's next token: int64 (rows,)."""
+    chosen: Array
+    if not processors and not at_random:
+        chosen = logits.argmax(axis=-1)
+        return chosen
+    scores = processors(input_ids, torch.from_numpy(logits))
+    drawn = (
+        torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[:, 0] if at_random else scores.argmax(dim=-1)
+    )
+    chosen = drawn.numpy()
+    return chosen
+
+
+def same_behind_padding(model: Any, prompts: Sequence[Array]) -> bool:
+    """Tell whether a decoder-only model gives prompts the same answers in one batch, padded at the left.
+
+    Args:
+        model: A model whose class is made of `LeanSampling`.
+        prompts: int64 (1, tokens) each, of different lengths.
+    """
+    if not model.is_lean:
+        return False
+    alone = [_two_steps(model, prompt, np.ones_like(prompt)) for prompt in prompts]
+    longest = max(prompt.shape[1] for prompt in prompts)
+    pads = [((0, 0), (longest - prompt.shape[1], 0)) for prompt in prompts]
+    ids = np.concatenate([np.pad(prompt, pad) for prompt, pad in zip(prompts, pads, strict=True)])
+    mask = np.concatenate([np.pad(np.ones_like(p), pad) for p, pad in zip(prompts, pads, strict=True)])
+    together = _two_steps(model, ids, mask)
+    scale = max(1.0, float(np.abs(together).max()))
+    return bool(np.abs(np.concatenate(alone) - together).max() <= TOLERANCE * scale)
+
+
+def _two_steps(model: Any, ids: Array, mask: Array) -> Array:
+    step = CausalSteps(model, torch.from_numpy(ids), {"attention_mask": torch.from_numpy(mask)})
+    logits: Array = np.stack([step(ids), step(ids[:, -1:])], axis=1)
+    return logits

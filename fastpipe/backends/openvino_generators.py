@@ -1,0 +1,121 @@
+"""Generators on OpenVINO: Optimum's model classes, with the cache inside the decoder and a loop of our own."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastpipe.backends.lean import LeanSampling
+from fastpipe.backends.openvino import GROUP, compressed, core, without_progress
+from fastpipe.hardware import Hardware
+from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
+
+_CLASSES = {CAUSAL: "OVModelForCausalLM", SEQ2SEQ: "OVModelForSeq2SeqLM", SPEECH: "OVModelForSpeechSeq2Seq"}
+_EXPORTS = {
+    CAUSAL: "text-generation-with-past",
+    SEQ2SEQ: "text2text-generation-with-past",
+    SPEECH: "automatic-speech-recognition-with-past",
+}
+_ENCODER = "openvino_encoder_model.xml"
+# The engine's default keeps keys and values in 8 bits, whatever the rest computes in.
+_CACHE = {"f32": "f32", "bf16": "bf16", "f16": "f16"}
+
+
+class OpenVINOGenerators:
+    """Generators on OpenVINO, by way of optimum-intel."""
+
+    name = "openvino"
+    libraries = ("openvino",)
+    exporter = "optimum-intel"
+
+    def recipes(self, hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
+        """See `Generators`."""
+        return generator_ladder(self.name, hardware, kind)
+
+    def export(self, model: Any, folder: Path, kind: str) -> None:
+        """See `Generators`."""
+        from optimum.exporters.openvino import export_from_model
+        from optimum.intel import OVConfig
+
+        how = {"task": _EXPORTS[kind], "ov_config": OVConfig(dtype="fp32")}
+        try:
+            export_from_model(model, folder, stateful=True, **how)
+        except RuntimeError:  # of some decoders (T5's) parts have no name, which the making of states asks for
+            if kind == CAUSAL:
+                raise
+            export_from_model(model, folder, stateful=False, **how)
+
+    def quantize(self, source: Path, folder: Path, weights: Weights) -> None:
+        """See `Generators`."""
+        import openvino
+
+        for graph in sorted(source.glob("*.xml")):
+            model = core().read_model(graph)
+            with without_progress():
+                model = compressed(model, weights)
+            openvino.save_model(model, folder / graph.name, compress_to_fp16=False)
+
+    def load(self, folder: Path, kind: str, recipe: Recipe, threads: int, config: Any, generation_config: Any) -> Any:
+        """See `Generators`."""
+        model = _class_of(kind, config)._from_pretrained(
+            folder,
+            copy.deepcopy(config),  # Optimum moves entries out of it
+            generation_config=copy.deepcopy(generation_config),
+            ov_config=_properties(recipe.compute, recipe, threads),
+            compile=False,
+        )
+        if kind != CAUSAL:
+            model.encoder.ov_config = _properties(recipe.encoder or recipe.compute, recipe, threads)
+        model.compile()
+        return model
+
+    def twin(self, model: Any) -> Any:
+        """See `Generators`. The compiled graphs are shared; state, inputs and outputs are its own."""
+        twin = copy.copy(model)
+        if not model.config.is_encoder_decoder:
+            twin.request = model.request.get_compiled_model().create_infer_request()
+            return twin
+        for name in model._component_names:
+            part = copy.copy(getattr(model, name))
+            part.parent_model = twin
+            if name != "encoder":
+                part.request = part.request.get_compiled_model().create_infer_request()
+            setattr(twin, name, part)
+        twin.encoder.request = _Callable(model.encoder.request.create_infer_request())
+        return twin
+
+
+class _Callable:
+    """An infer request that is called as a compiled model is: that has one request for all who call it."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def __call__(self, inputs: Any, **how: Any) -> Any:
+        return self._request.infer(inputs, **{**how, "share_outputs": False})
+
+
+def _properties(compute: str, recipe: Recipe, threads: int) -> dict[str, Any]:
+    return {
+        "INFERENCE_PRECISION_HINT": compute,
+        "KV_CACHE_PRECISION": _CACHE[compute],
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        GROUP: recipe.activation_group,
+    }
+
+
+@cache
+def _lean(base: type) -> type:
+    return type(f"Lean{base.__name__}", (LeanSampling, base), {"__module__": __name__})
+
+
+def _class_of(kind: str, config: Any) -> Any:
+    import optimum.intel
+    from optimum.intel.openvino import modeling_seq2seq
+
+    if kind == SPEECH and config.model_type == "whisper":
+        return _lean(modeling_seq2seq._OVModelForWhisper)
+    return _lean(getattr(optimum.intel, _CLASSES[kind]))

@@ -1,0 +1,1 @@
+"""Live transcription: any speech recognition pipeline over audio that is still arriving."""

@@ -1,0 +1,208 @@
+"""Models that generate: the same tokens as transformers', in fp32, however they are called."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+
+import fastpipe
+from fastpipe.errors import InputTooLongError, UnsupportedOnEngineError
+from tests.compare import assert_same
+from tests.conftest import V5
+from tests.models import Models
+
+Make = Callable[..., Any]
+ENGINE = "torch" if V5 else "openvino"  # what "auto" gives here: transformers 5 has no exporter for these
+DECODERS = ["gpt2", "llama", "qwen2", "gemma"]
+REWRITERS = [("text2text-generation", "t5"), ("summarization", "bart"), ("translation", "marian")]
+PROMPTS = ["the old mill", "a", "a small river runs past the old mill, and", "the old mill", "and the mill still turns"]
+GREEDY = {"max_new_tokens": 8, "do_sample": False}
+before_5 = pytest.mark.skipif(V5, reason="transformers 5 has no such task, or no engine that generates")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        GREEDY,
+        {**GREEDY, "return_full_text": False, "batch_size": 3},
+        {**GREEDY, "return_tensors": True},
+        {"max_new_tokens": 5, "do_sample": False, "num_beams": 3, "num_return_sequences": 2},
+        {"max_new_tokens": 5, "do_sample": False, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+        {"max_new_tokens": None, "max_length": 20, "do_sample": False},
+    ],
+    ids=str,
+)
+def test_the_same_tokens(fp: Make, ref: Make, name: str, options: dict[str, Any]) -> None:
+    """FP-21: lists are batched inside, and each prompt says what it says alone; the tokenizer has no pad token."""
+    pipe, reference = fp("text-generation", name), ref("text-generation", name)
+    assert pipe.plan.backend == ENGINE
+    alone = {key: value for key, value in options.items() if key != "batch_size"}
+    wanted = [reference(prompt, **alone) for prompt in PROMPTS]
+    assert_same(pipe(PROMPTS, **options), wanted)
+    assert_same([pipe(prompt, **alone) for prompt in PROMPTS], wanted)
+    assert_same(list(pipe((prompt for prompt in PROMPTS), **alone)), wanted)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_chance_with_a_seed(fp: Make, ref: Make, name: str) -> None:
+    """The random numbers are drawn in the same order, and for each prompt alone."""
+    pipe, reference = fp("text-generation", name), ref("text-generation", name)
+    options = {"max_new_tokens": 8, "do_sample": True, "temperature": 0.9, "top_k": 20, "top_p": 0.9}
+    for inputs in (PROMPTS[0], PROMPTS[:3]):
+        for more in ({}, {"num_return_sequences": 3}):
+            results = []
+            for one in (pipe, reference):
+                torch.manual_seed(7)
+                results.append(one(inputs, **options, **more))
+            assert_same(results[0], results[1])
+
+
+def test_configs_and_criteria_of_the_users_own(fp: Make, ref: Make) -> None:
+    class AfterThree(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+            return torch.full((input_ids.shape[0],), input_ids.shape[1] >= 6)
+
+    pipe, reference = fp("text-generation", "llama"), ref("text-generation", "llama")
+    config = GenerationConfig(max_new_tokens=6, do_sample=False, eos_token_id=[5, 17, 40], pad_token_id=0)
+    for options in (
+        {"generation_config": config},
+        {**GREEDY, "stopping_criteria": StoppingCriteriaList([AfterThree()])},
+        {**GREEDY, "eos_token_id": 40, "pad_token_id": 0},
+        {**GREEDY, "stop_sequence": "l"},
+        {**GREEDY, "min_new_tokens": 7},
+    ):
+        assert_same(pipe(PROMPTS, **options), [reference(prompt, **options) for prompt in PROMPTS])
+
+
+def test_rows_that_end_early_end_there(fp: Make, ref: Make) -> None:
+    """A batch goes on until its last row ends; what is behind a row's own end is not its own."""
+    reference = ref("text-generation", "gpt2")
+    said = [reference(p, return_tensors=True, **GREEDY)[0]["generated_token_ids"] for p in PROMPTS]
+    options = {**GREEDY, "eos_token_id": said[2][-6], "pad_token_id": 1, "return_tensors": True}
+    wanted = [reference(prompt, **options) for prompt in PROMPTS]
+    assert len({len(result[0]["generated_token_ids"]) - len(p) for result, p in zip(wanted, PROMPTS, strict=True)}) > 1
+    assert_same(fp("text-generation", "gpt2")(PROMPTS, **options), wanted)
+
+
+def test_a_streamer_hears_every_token_in_time(fp: Make, ref: Make) -> None:
+    """FP-15: also where an engine generates."""
+    wanted = ref("text-generation", "llama")("the old mill", return_full_text=False, **GREEDY)[0]["generated_text"]
+    pipe = fp("text-generation", "llama")
+    streamer = TextIteratorStreamer(pipe.tokenizer, skip_prompt=True, timeout=60)
+    thread = threading.Thread(target=pipe, args=("the old mill",), kwargs={"streamer": streamer, **GREEDY})
+    thread.start()
+    assert "".join(streamer) == wanted
+    thread.join()
+    said: list[list[int]] = []
+
+    class Recorder:
+        def put(self, tokens: torch.Tensor) -> None:
+            said.append(tokens.flatten().tolist())
+
+        def end(self) -> None:
+            said.append([])
+
+    tokens = pipe("the old mill", streamer=Recorder(), return_tensors=True, **GREEDY)[0]["generated_token_ids"]
+    assert said[0] == tokens[:-8]
+    assert said[1:] == [[token] for token in tokens[-8:]] + [[]]
+
+
+def test_many_threads_generate_at_once(fp: Make) -> None:
+    pipe = fp("text-generation", "llama")
+    wanted = [pipe(prompt, **GREEDY) for prompt in PROMPTS]
+    found: dict[int, Any] = {}
+
+    def ask(place: int) -> None:
+        found[place] = [pipe(PROMPTS[place % len(PROMPTS)], **GREEDY) for _ in range(3)]
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {place: [wanted[place % len(PROMPTS)]] * 3 for place in range(10)}
+
+
+def test_more_tokens_than_positions(fp: Make) -> None:
+    """FP-28: the prompt alone, and prompt and answer together; the next call works."""
+    pipe = fp("text-generation", "gpt2")
+    with pytest.raises((InputTooLongError, RuntimeError), match="64"):
+        pipe("a river " * 60, **GREEDY)
+    with pytest.raises((InputTooLongError, IndexError)):
+        pipe("a river", max_new_tokens=80, do_sample=False)
+    assert pipe("a river", **GREEDY)[0]["generated_text"].startswith("a river")
+
+
+def test_the_users_tokenizer_stays_as_it_is(models: Models) -> None:
+    """FP-21: no pad token is added to it, and its padding side stays."""
+    model, tokenizer = models.make("gpt2")
+    pipe = fastpipe.pipeline("text-generation", model=model, tokenizer=tokenizer)
+    pipe(PROMPTS, **GREEDY)
+    assert tokenizer.pad_token is None
+    assert tokenizer.padding_side == "right"
+    assert model.generation_config.max_new_tokens is None
+
+
+@before_5
+def test_a_generator_pickles_and_forks_no_state(fp: Make) -> None:
+    pipe = fp("text-generation", "llama")
+    again = pickle.loads(pickle.dumps(pipe))
+    assert again(PROMPTS, **GREEDY) == pipe(PROMPTS, **GREEDY)
+    assert again.plan == pipe.plan
+
+
+@before_5
+def test_assisted_decoding_says_why_not(fp: Make, models: Models) -> None:
+    assistant, _ = models.make("llama", seed=1)
+    with pytest.raises(UnsupportedOnEngineError, match="backend='torch'"):
+        fp("text-generation", "llama")("the", assistant_model=assistant, **GREEDY)
+    by_torch = fastpipe.pipeline("text-generation", model=models["llama"], assistant_model=models["llama"])
+    assert by_torch.plan.backend == "torch"
+    assert "assistant_model" in str(by_torch.plan)
+
+
+@before_5
+@pytest.mark.parametrize(("task", "name"), REWRITERS)
+@pytest.mark.parametrize("options", [{"max_new_tokens": 12}, {"num_beams": 3, "max_new_tokens": 6}], ids=str)
+def test_texts_are_rewritten_alike(fp: Make, ref: Make, task: str, name: str, options: dict[str, Any]) -> None:
+    pipe, reference = fp(task, name), ref(task, name)
+    assert pipe.plan.backend == "openvino"
+    assert_same(pipe(PROMPTS, **options), [reference(prompt, **options)[0] for prompt in PROMPTS])
+    assert_same(pipe(PROMPTS[0], **options), reference(PROMPTS[0], **options))
+    assert_same(pipe(PROMPTS[0], return_tensors=True, **options), reference(PROMPTS[0], return_tensors=True, **options))
+
+
+SOUNDS = [
+    np.random.default_rng(seed).standard_normal(16000 * seconds).astype(np.float32)
+    for seed, seconds in ((0, 2), (1, 5))
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"return_timestamps": True},
+        {"generate_kwargs": {"language": "en", "task": "translate"}},
+        {"chunk_length_s": 3, "batch_size": 2},
+        {"generate_kwargs": {"num_beams": 2, "max_new_tokens": 6}},
+    ],
+    ids=str,
+)
+def test_sounds_are_heard_alike(fp: Make, ref: Make, options: dict[str, Any]) -> None:
+    """Whisper: the encoder on the engine, the decoder with its cache inside."""
+    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    assert pipe.plan.backend == ENGINE
+    given = {"raw": SOUNDS[0].copy(), "sampling_rate": 16000}
+    for sound in (SOUNDS[1], given):
+        assert_same(pipe(sound, **options), reference(dict(sound) if sound is given else sound, **options))
+    assert given.keys() == {"raw", "sampling_rate"}
+    assert_same(pipe(SOUNDS, **options), [reference(sound, **options) for sound in SOUNDS])
