@@ -237,7 +237,9 @@ def verified(folder: Path, exporter: str, export: Callable[[], None], difference
         raise ExportError(f"{exporter}: {_first_line(failure)}") from failure
     if not error <= neutrality.TOLERANCE:
         empty(folder)
-        raise ExportError(f"{exporter}: its results differ from torch's by {error:.1g}")
+        incomparable = error == float("inf")
+        found = "are no numbers, or of other shapes than" if incomparable else f"differ by {error:.1g} from"
+        raise ExportError(f"{exporter}: its results {found} torch's")
     return error
 
 

@@ -121,7 +121,7 @@ def _export_with_torch(source: Source, folder: Path) -> None:
     try:
         program = _program(source)
     except Exception:
-        if source.task.modality == "text":
+        if source.task.modality == "text" or source.model.config._attn_implementation == "eager":
             raise
         with _eager_attention(source.model):
             program = _program(source)

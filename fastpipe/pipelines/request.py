@@ -214,7 +214,7 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
         config=config,
         obstacle="the commit of its weights cannot be found"
         if unpinned
-        else _obstacle(arguments, model, config) or _of_task(known, config),
+        else _obstacle(arguments, model, config) or obstacle_of(known, config),
         restored=dropped,
     )
 
@@ -323,7 +323,7 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def _of_task(task: Task | None, config: Any) -> str:
+def obstacle_of(task: Task | None, config: Any) -> str:
     """Say why only torch can run a model of this kind for this task."""
     if task is None or task.generates:
         return ""

@@ -455,8 +455,6 @@ def test_tasks_of_encoder_decoders(models: Models, ref: Make, task: str) -> None
     ("task", "model", "inputs"),
     [
         ("text-generation", "gpt2", "the mill"),
-        ("image-classification", "vit", None),
-        ("automatic-speech-recognition", "wav2vec2", None),
     ],
 )
 def test_a_task_without_an_engine_says_so_once(models: Models, task: str, model: str, inputs: Any) -> None:

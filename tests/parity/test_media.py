@@ -23,6 +23,8 @@ from PIL import Image
 import fastpipe
 from fastpipe.errors import InputError, UnsupportedOnEngineError
 from fastpipe.pipelines.model import EngineModel
+from fastpipe.pipelines.request import obstacle_of
+from fastpipe.tasks import TASKS
 from tests import media
 from tests.compare import assert_same
 from tests.conftest import ENGINES, V5
@@ -134,6 +136,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 def test_equal_shapes_are_batched_and_equal_rows_run_once(fp: Make, shapes: list[tuple[int, ...]]) -> None:
     pipe = fp("image-classification", "vit", OV)
     pipe._batching.streams, pipe._batching.numbers = 1, 4 * 3 * media.SIDE**2
+    shapes.clear()  # it may have been made, and tried out, just now
     pictures = media.pictures()
     pipe(pictures)
     assert sum(shape[0] for shape in shapes) == len(pictures) - 1
@@ -147,6 +150,7 @@ def test_sounds_of_other_lengths_are_never_padded(fp: Make, shapes: list[tuple[i
     """FP-05: what a batch has in common is its length; the chunks of a long recording mostly do."""
     pipe = fp("automatic-speech-recognition", "wav2vec2", OV)
     pipe._batching.streams, pipe._batching.numbers = 1, 10**6
+    shapes.clear()
     clips = media.clips()
     pipe(clips, batch_size=64)
     assert {shape[1] for shape in shapes} == {len(clip) for clip in clips}
@@ -311,3 +315,36 @@ def test_a_pipeline_of_sounds_can_be_copied_and_pickled(fp: Make) -> None:
 def test_bytes_without_ffmpeg_fail_as_in_transformers(fp: Make) -> None:
     with pytest.raises(ValueError, match="ffmpeg was not found"):
         fp("audio-classification", "wav2vec2cls", QUICK)(b"RIFF")
+
+
+@pytest.mark.parametrize("name", ["ViT", "DINOv2 features", "YOLOS", "SegFormer", "DPT", "CLIP", "HuBERT", "AST"])
+def test_a_pipeline_is_verified_on_the_users_own_inputs(fp: Make, name: str) -> None:
+    subject = SUBJECTS[name]
+    items = subject.items()[:3]
+    found = fastpipe.verify(fp(subject.task, subject.model, QUICK), items, **subject.call)
+    assert (found.samples, found.task) == (3, subject.task)
+    assert found.agreement == pytest.approx(1, abs=1e-5), "fp32 beside itself"
+
+
+@pytest.mark.parametrize("name", ["CLIP", "ViT", "wav2vec2"])
+def test_on_torch_it_is_transformers_own_call(fp: Make, expected: Callable[[str], list[Any]], name: str) -> None:
+    subject = SUBJECTS[name]
+    pipe = fp(subject.task, subject.model, "torch")
+    assert pipe.plan.backend == "torch"
+    assert_same(plain(pipe(subject.items(), **subject.call)), expected(name))
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "said"),
+    [
+        ("automatic-speech-recognition", transformers.WhisperConfig(), "encoder-decoder"),
+        ("automatic-speech-recognition", transformers.ASTConfig(), "no CTC model"),
+        ("automatic-speech-recognition", transformers.HubertConfig(), ""),
+        ("object-detection", transformers.DetrConfig(), ""),
+        ("text-classification", transformers.BartConfig(), "encoder-decoder"),
+    ],
+)
+def test_only_models_that_answer_at_once_have_an_engine_path(task: str, config: Any, said: str) -> None:
+    found = obstacle_of(TASKS[task], config)
+    assert said in found
+    assert bool(found) == bool(said)

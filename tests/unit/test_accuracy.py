@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fastpipe.options import Accuracy
 from fastpipe.precision.accuracy import MEASURES, Array, Figures, figures, instability, shortfalls
-from fastpipe.tasks import TASKS
+from fastpipe.tasks import GENERATORS, TASKS
 
 MASK = 9
 IDS = np.array([[1, MASK, 2, MASK]])
@@ -32,7 +32,8 @@ def compared(measure: str, reference: list[Array], candidate: list[Array]) -> tu
 
 
 def test_every_task_has_a_measure_and_every_measure_a_task():
-    assert {task.measure for task in TASKS.values()} | {"order", "label-sets"} == set(MEASURES)
+    tasks = (*TASKS.values(), *GENERATORS.values())
+    assert {task.measure for task in tasks} | {"order", "label-sets"} == set(MEASURES)
     for measure in MEASURES.values():
         assert measure.agreement
         assert measure.drift
