@@ -16,6 +16,8 @@ TIMESTAMPS: Mapping[str, tuple[str | bool, ...]] = {
     "segment": (True,),
     "none": (False,),
 }
+# Tokens that Whisper may write: more than anybody speaks, and far less than when it repeats itself to its limit.
+_TOKENS, _TOKENS_A_SECOND, _MOST_TOKENS = 16, 20, 440
 _LEAST_S = 0.1  # shorter windows are padded: the first layers need some samples
 
 
@@ -50,9 +52,10 @@ class Hearing:
     def _call(self, samples: np.ndarray) -> Mapping[str, Any]:
         while True:
             asked = {"return_timestamps": self._left[0]} if self._left[0] else {}
+            asked |= self._limit(len(samples) / self._rate_hz)
             try:
                 audio = {"raw": samples, "sampling_rate": self._rate_hz}
-                result: Mapping[str, Any] = self._pipe(audio, **asked, **self._parameters)
+                result: Mapping[str, Any] = self._pipe(audio, **{**self._parameters, **asked})
             except Exception:
                 # Models without these timestamps raise errors of many kinds, and do so at the first call.
                 if self._worked or len(self._left) == 1:
@@ -61,3 +64,11 @@ class Hearing:
             else:
                 self._worked = True
                 return result
+
+    def _limit(self, seconds: float) -> dict[str, Any]:
+        """Give the limit of what Whisper writes about so many seconds, unless the caller has one."""
+        given = self._parameters.get("generate_kwargs") or {}
+        if getattr(self._pipe, "type", "") != "seq2seq_whisper" or {"max_new_tokens", "max_length"} & {*given}:
+            return {}
+        most = min(_MOST_TOKENS, _TOKENS + round(_TOKENS_A_SECOND * seconds))
+        return {"generate_kwargs": {"max_new_tokens": most, **given}}

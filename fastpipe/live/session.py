@@ -136,7 +136,7 @@ class Session:
         now_s = self._window.end_s
         alone = () if over else self._split()
         heard, step_s = self._transcribe(now_s)
-        sound = len(heard.words) <= 1 + _FASTEST * min(self._speech_s, now_s - self._window.start_s)
+        sound = self._sound(heard, now_s)
         place = known(self._final, heard.words, timed=heard.timed)
         new = heard.words[place:] if sound else self._pending
         if over:
@@ -147,7 +147,7 @@ class Session:
         placed = self._placed([*alone, *new], heard.spaced)
         count += len(alone)
         final, self._pending = placed[:count], placed[count:]
-        self._final += final
+        self._final += final[len(alone) :]
         update = self._update(final, self._pending)
         if over:
             self._speaking, self._silence_s, self._final = False, 0.0, []
@@ -170,6 +170,10 @@ class Session:
         self._transcriptions += 1
         return heard, max(self._pace.interval_s, min(took_s, self._pace.window_s / 4) if self._pace.keep_up else 0.0)
 
+    def _sound(self, heard: Transcript, end_s: float) -> bool:
+        """Say whether somebody can have spoken all these words."""
+        return len(heard.words) <= 1 + _FASTEST * min(self._speech_s, end_s - self._window.start_s)
+
     def _split(self) -> Sequence[Word]:
         """Cut a window that is nearly full, because no final word in it has a time of the pipeline's own.
 
@@ -183,10 +187,13 @@ class Session:
             return ()
         at_s = self._window.quietest_s(now_s - 2 * quarter_s, now_s - quarter_s)
         part, _ = self._transcribe(at_s)
-        before, self._pending = self._final, ()
+        before, pending, self._pending = self._final, self._pending, ()
         longer = len(part.words) >= len(before)
         self._final = [] if longer else before[known(part.words, before, timed=False) :]
+        sound = self._sound(part, at_s)
         self._window.cut(at_s)
+        if not sound:
+            return [word for word in pending if word.end_s <= at_s]
         return part.words[known(before, part.words, timed=False) :] if longer else ()
 
     def _placed(self, words: Sequence[Word], spaced: bool) -> list[Word]:

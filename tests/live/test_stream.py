@@ -290,6 +290,16 @@ def test_timestamps_that_a_model_lacks_are_asked_for_once_and_those_named_are_in
     assert pipe.parameters[-1] == {"generate_kwargs": {"num_beams": 2}}
 
 
+def test_whisper_is_kept_from_repeating_itself_for_ever():
+    pipe = TonePipe()
+    pipe.type = "seq2seq_whisper"
+    live(pipe, [speech([(1, 0.1)])], generate_kwargs={"num_beams": 2})
+    assert pipe.parameters[-1]["generate_kwargs"]["num_beams"] == 2
+    assert 16 < pipe.parameters[-1]["generate_kwargs"]["max_new_tokens"] < 30
+    live(pipe, [speech([(1, 0.1)])], generate_kwargs={"max_new_tokens": 7})
+    assert pipe.parameters[-1] == {"generate_kwargs": {"max_new_tokens": 7}}
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
