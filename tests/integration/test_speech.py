@@ -14,6 +14,9 @@ import transformers
 import fastpipe
 from benchmarks import speech, whisper_weights
 from benchmarks.w7_speech import PEER
+from fastpipe.backends import generators
+from fastpipe.pipelines.generators.sample import rows_of
+from fastpipe.precision.recipes import Recipe
 from tests.conftest import V5
 from tests.integration.test_benchmarks import lanes, measured
 
@@ -134,3 +137,20 @@ def test_another_file_is_not_taken_for_whisper(tmp_path):
     (tmp_path / "model.bin").write_bytes(struct.pack("<IH", 6, len(name)) + name + struct.pack("<II", 1, 0))
     with pytest.raises(ValueError, match="TransformerSpec"):
         whisper_weights.read(Path(tmp_path / "model.bin"))
+
+
+@pytest.mark.slow
+@weights
+@pytest.mark.skipif(V5, reason="models that generate have no engine next to transformers 5")
+@pytest.mark.skipif(not fastpipe.detect_hardware().has_bf16, reason="this CPU has no bf16")
+def test_a_decoder_that_repeats_what_another_heard_is_caught(folder):
+    """In bf16 each step of the decoder is right; what a copy of it says is not, and no one asks a step."""
+    pipe = fastpipe.pipeline("automatic-speech-recognition", model=folder, backend="openvino", precision="fp32")
+    engine, right = generators.load("openvino"), pipe.model.engine
+    rows = rows_of(pipe, right, "speech", None, 3)
+    recipe = Recipe(name="bf16", compute="bf16")
+    wrong = engine.load(pipe.model.folder, "speech", recipe, 2, pipe.model.config, pipe.model.generation_config)
+    assert generators.says_the_same_again(right, engine.twin(right), rows, "speech")
+    assert not generators.says_the_same_again(wrong, engine.twin(wrong), rows, "speech")
+    ladder = engine.recipes(fastpipe.detect_hardware(), "speech")
+    assert [(one.encoder, one.compute) for one in ladder if one.name == "bf16"] == [("bf16", "f32")]

@@ -103,7 +103,8 @@ class GeneratorSelection(Selection):
 
     def _run_of(self, recipe: Recipe, artifact: Artifact) -> gate.Run:
         model = self._load(artifact.folder, recipe)
-        if not generators.says_the_same_again(model, self._sample()[0][:EXAMPLES], self.task.generates):
+        twin, rows = self.backend.twin(model), self._sample()[0][:EXAMPLES]
+        if not generators.says_the_same_again(model, twin, rows, self.task.generates):
             raise ExportError("what it says depends on what it said before")
         return lambda row: generators.forced(model, row, self.task.generates)
 
