@@ -14,6 +14,8 @@ V4 = "transformers>=4.57.1,<5"
 V5 = "transformers>=5,<6"
 # In as many processes as there are cores; a file stays in one of them, as its tests share what they build.
 PYTEST = ("python", "-m", "pytest", "-n", "auto", "--dist", "loadfile")
+# The long scenarios of the benchmarks have a session of their own.
+QUICK = ("-m", "not scenario")
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -46,14 +48,21 @@ def lint(session: nox.Session) -> None:
 def tests_v4(session: nox.Session) -> None:
     """The tests next to transformers 4, with Optimum."""
     install(session, "-e", ".[all,test]", V4)
-    run(session, *PYTEST, *session.posargs)
+    run(session, *PYTEST, *QUICK, *session.posargs)
 
 
 @nox.session
 def tests_v5(session: nox.Session) -> None:
     """The tests next to the newest transformers 5, for which there is no Optimum."""
     install(session, "-e", ".[openvino,onnxruntime,test]", V5)
-    run(session, *PYTEST, *session.posargs)
+    run(session, *PYTEST, *QUICK, *session.posargs)
+
+
+@nox.session
+def scenarios(session: nox.Session) -> None:
+    """Every long scenario of the benchmarks, at a tiny size."""
+    install(session, "-e", ".[all,test,bench]", V4)
+    run(session, *PYTEST, "-m", "scenario", *session.posargs)
 
 
 @nox.session

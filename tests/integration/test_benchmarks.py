@@ -178,7 +178,7 @@ class TestRun:
             assert all(sample["peak_rss_bytes"] > 50 * 2**20 for sample in lane["samples"])
 
 
-@pytest.mark.slow
+@pytest.mark.scenario
 @pytest.mark.skipif(V5, reason="minutes of exports, which the tests next to transformers 4 have shown")
 class TestAlone:
     def test_w2_has_lists_and_tensors_beside_tokenizer_and_engine(self, alone):
@@ -229,7 +229,7 @@ class TestAlone:
         assert drawn.is_file() == ("(benchmarks.svg)" in written)
 
 
-@pytest.mark.slow
+@pytest.mark.scenario
 @pytest.mark.skipif(V5, reason="two dozen processes, which the tests next to transformers 4 have started")
 class TestLasting:
     def test_growth_has_lists_and_generators_of_every_size(self, lasting):

@@ -97,7 +97,7 @@ def test_ctc_is_transcribed_live(models):
     assert updates[-1].summary.delay_max_s <= 6
 
 
-@pytest.mark.slow
+@pytest.mark.scenario
 @weights
 @recordings
 @pytest.mark.skipif(V5, reason="the same processes as next to transformers 4")
