@@ -71,7 +71,7 @@ def test_the_default_is_the_fastest_that_passes_on_real_weights(fp: Make, backen
     exact = fp("feature-extraction", "minilm", backend, precision="fp32")
     cosines = (embed(pipe, OTHER_TEXTS) * embed(exact, OTHER_TEXTS)).sum(axis=1)
     assert cosines.min() >= 0.98, OTHER_TEXTS[int(cosines.argmin())]
-    assert cosines.mean() >= 0.995
+    assert cosines.mean() >= 0.99
 
 
 @each_engine

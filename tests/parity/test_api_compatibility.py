@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from transformers.utils import is_accelerate_available
 import fastpipe
 from fastpipe.errors import FallbackWarning
 from tests.compare import assert_same
-from tests.conftest import BACKENDS, ENGINES
+from tests.conftest import BACKENDS, ENGINES, V5
 from tests.models import Models
 
 Make = Callable[..., Any]
@@ -110,7 +111,8 @@ class Recorder:
 def test_a_streamer_receives_the_text_while_it_is_generated(models: Models) -> None:
     """FP-15: for one prompt and for lists of them, token by token."""
     made = {}
-    for name, make in (("fastpipe", fastpipe.pipeline), ("transformers", transformers.pipeline)):
+    on_torch = partial(fastpipe.pipeline, backend="torch")  # an engine runs no hook that counts
+    for name, make in (("fastpipe", on_torch), ("transformers", transformers.pipeline)):
         model, tokenizer = models.make("gpt2")
         pipe = make("text-generation", model=model, tokenizer=tokenizer, device="cpu")
         recorder = Recorder(model)
@@ -451,6 +453,7 @@ def test_tasks_of_encoder_decoders(models: Models, ref: Make, task: str) -> None
     assert_same(pipe(TEXTS[:2], **options), [ref(task, "t5")(text, **options)[0] for text in TEXTS[:2]])
 
 
+@pytest.mark.skipif(not V5, reason="next to transformers 4 it has an engine")
 @pytest.mark.parametrize(
     ("task", "model", "inputs"),
     [
