@@ -25,7 +25,7 @@ def picture(side: int, value: float = 0.0) -> dict[str, np.ndarray[Any, Any]]:
     return {"pixel_values": np.full((1, 3, side, side), value, np.float32)}
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(
     sides=st.lists(st.integers(1, 4), max_size=30),
     most=st.integers(1, 200),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastpipe.pipelines.restored import spans, words
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-8, 8), st.floats(-8, 8), st.booleans()), min_size=2, max_size=12),
     st.integers(1, 20),
