@@ -26,10 +26,10 @@ from fastpipe.pipelines.generators.model import GeneratorModel
 from fastpipe.pipelines.generators.selection import GeneratorSelection
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
-from fastpipe.pipelines.selection import Selection, limit_tokenizer
+from fastpipe.pipelines.selection import Selection
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
-from fastpipe.precision.recipes import CAUSAL, FP32, SPEECH
+from fastpipe.precision.recipes import FP32, SPEECH
 from fastpipe.precision.report import Report
 from fastpipe.tasks import Task
 
@@ -162,9 +162,8 @@ def make(
     pipe.plan = plan.as_run(chosen, pipe.dtype)
     if chosen.backend == "torch":
         pipe.report = Report(backend="torch", chosen=pipe.plan.precision, reason="torch runs the model as it is")
-        if (
-            request.task and not request.task.generates and not request.obstacle
-        ):  # on an engine the model knows where it is from
+        # For tuning; on an engine the model knows where it is from.
+        if request.task and not request.task.generates and not request.obstacle:
             pipe._request, pipe._cache_dir = request, own.cache_dir
     if tuned:
         tuned.explain(pipe)
@@ -204,7 +203,7 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
             max_tokens=limit,
             padding=None,
         )
-        limit_tokenizer(pipe, limit)
+        components.limit_tokenizer(pipe, limit)
     return pipe
 
 
@@ -224,13 +223,8 @@ def _on_engine(
         ExportError: The engine cannot take the model.
         NothingFasterError: The accuracy check refused all that is faster than fp32, and the engine is not settled.
     """
-    # The pipeline comes first: what its components give the model is part of what is built.
     model = EngineModel(request)
-    pipe = request.engine_pipeline(
-        model,
-        components.of(request),
-        request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
-    )
+    pipe = _around(model, request)
     selection = Selection(
         pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given, tuned=tuned
     )
@@ -249,6 +243,12 @@ def _on_engine(
     return pipe, plan.decided(chosen, recipe.name, report.reason, speed.streams)
 
 
+def _around(model: Any, request: Request) -> Any:
+    """Make the pipeline, before there is anything in its model: what its components give is part of what is built."""
+    own_class = request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
+    return request.engine_pipeline(model, components.of(request), own_class)
+
+
 def _generating(
     request: Request,
     task: Task,
@@ -263,11 +263,7 @@ def _generating(
         ExportError: The engine cannot take the model.
     """
     model = GeneratorModel(request, task.generates)
-    pipe = request.engine_pipeline(
-        model,
-        components.of(request),
-        request.pipeline_class if request.own_class else fast_class(request.pipeline_class),
-    )
+    pipe = _around(model, request)
     selection = GeneratorSelection(
         pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
     )
@@ -275,7 +271,7 @@ def _generating(
         recipe, report = selection.choose()
         artifact = selection.artifact(recipe)
         model.load(artifact.folder, chosen.backend, recipe, chosen.threads, artifact.facts["max_tokens"])
-    pipe._max_tokens = artifact.facts["max_tokens"] if task.generates == CAUSAL else None
+    pipe._max_tokens = artifact.facts["max_tokens"]
     exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
     if exact and model.counts and task.generates != SPEECH and not request.own_class:
         pipe._prompts = Prompts(model, artifact.facts["left_padding"])

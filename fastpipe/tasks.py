@@ -31,7 +31,7 @@ class Task:
         shared: Inputs that belong to all rows of a batch, such as the texts that images are compared with.
         nested: The entry of what `preprocess` gives that holds more of the model's inputs; empty without one.
         window: Inputs of a list that are prepared and run together, which bounds the memory of what is on its way.
-        generates: What kind of generator its models are, as in `fastpipe.backends.generators`; empty for encoders.
+        generates: What kind of generator its models are, as in `fastpipe.precision.recipes`; empty for encoders.
     """
 
     name: str

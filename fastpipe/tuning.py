@@ -167,7 +167,9 @@ def _origin(pipe: Any) -> tuple[Request, Path | None]:
         return model.request, model.cache_dir
     request = getattr(pipe, "_request", None)
     if request is None:
-        raise OptionError("no engine takes this task or this model", remedy="Torch runs it: there is nothing to tune.")
+        raise OptionError(
+            "no encoder on an engine serves here", remedy="There is nothing to tune: see pipe.plan for what runs."
+        )
     if not plan.device.startswith("cpu"):
         raise OptionError(f"this pipeline is on {plan.device}", remedy="Engines run on the CPU: say device='cpu'.")
     return request, pipe._cache_dir

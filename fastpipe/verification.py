@@ -13,6 +13,7 @@ import numpy as np
 
 from fastpipe.errors import MissingBackendError, OptionError
 from fastpipe.factory import pipeline
+from fastpipe.pipelines.generators.model import GeneratorModel
 from fastpipe.pipelines.model import EngineModel
 
 _LISTED = 10
@@ -123,6 +124,8 @@ def verify(
     samples = list(samples)
     model = getattr(pipe, "model", None)
     if not isinstance(model, EngineModel):
+        if isinstance(model, GeneratorModel):
+            raise OptionError("verify() compares no models that generate", remedy="pipe.report has their figures.")
         raise OptionError("this pipeline runs the torch model as it is", remedy="There is nothing to verify.")
     if not samples:
         raise OptionError("samples= is empty", remedy="Give inputs like those the pipeline will see.")

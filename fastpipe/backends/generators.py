@@ -13,8 +13,14 @@ import numpy as np
 
 from fastpipe.backends.base import Batch, Outputs
 from fastpipe.hardware import Hardware
-from fastpipe.precision.recipes import CAUSAL, Recipe, Weights
+from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights
 
+# Optimum's names of the tasks, for both of its exporters.
+EXPORTS = {
+    CAUSAL: "text-generation-with-past",
+    SEQ2SEQ: "text2text-generation-with-past",
+    SPEECH: "automatic-speech-recognition-with-past",
+}
 _AGAIN = 12  # tokens of an answer that is asked for twice
 
 _ENGINES = {

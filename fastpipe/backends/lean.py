@@ -82,11 +82,12 @@ class Seq2SeqSteps:
         if mask is not None:
             self._fixed["encoder_attention_mask"] = mask.numpy()
         self._fixed["beam_idx"] = np.arange(ids.shape[0], dtype=np.int32)
-        self._length = 0
+        self._length, self._limit = 0, model.limit
         self._request.reset_state()
 
     def __call__(self, tokens: Array) -> Array:
         """Take tokens of shape (rows, n) in; give the logits after the last one: float32 (rows, vocabulary)."""
+        check_positions(self._length + tokens.shape[1], self._limit)
         places = np.arange(self._length, self._length + tokens.shape[1], dtype=np.int64)
         feed = {**self._fixed, "input_ids": tokens, "cache_position": places}
         self._length += tokens.shape[1]
@@ -108,7 +109,7 @@ def check_positions(tokens: int, limit: int | None) -> None:
     """
     if limit is not None and tokens > limit:
         raise InputTooLongError(
-            f"{tokens} tokens, prompt and answer together, and the model takes at most {limit}",
+            f"{tokens} tokens, the answer among them, and the model takes at most {limit}",
             remedy="Shorten the prompt, or ask for fewer with max_new_tokens=.",
         )
 
@@ -126,9 +127,13 @@ class LeanSampling:
 
     def forward(self, *args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> Any:
         """Run one step of transformers' own loop."""
-        if attention_mask is not None and not self.config.is_encoder_decoder:  # type: ignore[attr-defined]
+        behind_encoder = self.config.is_encoder_decoder  # type: ignore[attr-defined]
+        if attention_mask is not None and not behind_encoder:
             check_positions(int(attention_mask.sum(dim=1).max()), self.limit)
-        return super().forward(*args, attention_mask=attention_mask, **kwargs)  # type: ignore[misc]
+        outputs = super().forward(*args, attention_mask=attention_mask, **kwargs)  # type: ignore[misc]
+        if behind_encoder and self.decoder.stateful:  # type: ignore[attr-defined]
+            check_positions(self.decoder._past_length, self.limit)  # type: ignore[attr-defined]
+        return outputs
 
     @property
     def is_lean(self) -> bool:

@@ -6,16 +6,12 @@ import copy
 from pathlib import Path
 from typing import Any
 
+from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.onnxruntime import quantized, save, session_options
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
 
 _CLASSES = {CAUSAL: "ORTModelForCausalLM", SEQ2SEQ: "ORTModelForSeq2SeqLM", SPEECH: "ORTModelForSpeechSeq2Seq"}
-_EXPORTS = {
-    CAUSAL: "text-generation-with-past",
-    SEQ2SEQ: "text2text-generation-with-past",
-    SPEECH: "automatic-speech-recognition-with-past",
-}
 # One graph with both of the other decoders in it, which no quantizer looks into.
 _MERGED = "decoder_model_merged.onnx"
 
@@ -35,7 +31,7 @@ class ONNXRuntimeGenerators:
         """See `Generators`."""
         from optimum.exporters.onnx import onnx_export_from_model
 
-        onnx_export_from_model(model, folder, task=_EXPORTS[kind], do_validation=False)
+        onnx_export_from_model(model, folder, task=EXPORTS[kind], do_validation=False)
         for path in folder.glob(f"{_MERGED}*"):
             path.unlink()
 

@@ -67,7 +67,7 @@ class OpenVINORunner:
             # Mapped, and private to this process: what is not written to is shared with all that map it.
             self._bytes = _tensor(np.memmap(folder / COMPILED, dtype=np.uint8, mode="c"))
             told = json.loads((folder / f"{COMPILED}.json").read_text("utf-8"))
-            self._model = core().import_model(self._bytes, "CPU", _properties(settings, told[GROUP]))
+            self._model = core().import_model(self._bytes, "CPU", properties(settings, told[GROUP]))
         else:
             self._model, _ = _compiled(folder, settings)
         self._idle: deque[Any] = deque()
@@ -100,10 +100,11 @@ def _compiled(folder: Path, settings: Settings) -> tuple[Any, int]:
     """Compile a graph; give its activation group, too."""
     model = core().read_model(folder / GRAPH)
     group = _activation_group(settings.recipe, model)
-    return core().compile_model(model, "CPU", _properties(settings, group)), group
+    return core().compile_model(model, "CPU", properties(settings, group)), group
 
 
-def _properties(settings: Settings, group: int) -> dict[str, Any]:
+def properties(settings: Settings, group: int) -> dict[str, Any]:
+    """Give what the engine is told when it compiles a graph."""
     return {
         # Never the engine's default: on a CPU with bf16 it would leave fp32 without being asked.
         "INFERENCE_PRECISION_HINT": settings.recipe.compute,

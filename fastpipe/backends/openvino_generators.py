@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fastpipe.backends.base import Settings
+from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.lean import LeanSampling
-from fastpipe.backends.openvino import GROUP, compressed, core, without_progress
+from fastpipe.backends.openvino import compressed, core, properties, without_progress
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
 
 _CLASSES = {CAUSAL: "OVModelForCausalLM", SEQ2SEQ: "OVModelForSeq2SeqLM", SPEECH: "OVModelForSpeechSeq2Seq"}
-_EXPORTS = {
-    CAUSAL: "text-generation-with-past",
-    SEQ2SEQ: "text2text-generation-with-past",
-    SPEECH: "automatic-speech-recognition-with-past",
-}
-_ENCODER = "openvino_encoder_model.xml"
-# The engine's default keeps keys and values in 8 bits, whatever the rest computes in.
-_CACHE = {"f32": "f32", "bf16": "bf16", "f16": "f16"}
 
 
 class OpenVINOGenerators:
@@ -39,7 +34,7 @@ class OpenVINOGenerators:
         from optimum.exporters.openvino import export_from_model
         from optimum.intel import OVConfig
 
-        how = {"task": _EXPORTS[kind], "ov_config": OVConfig(dtype="fp32")}
+        how = {"task": EXPORTS[kind], "ov_config": OVConfig(dtype="fp32")}
         try:
             export_from_model(model, folder, stateful=True, **how)
         except RuntimeError:  # of some decoders (T5's) parts have no name, which the making of states asks for
@@ -98,13 +93,9 @@ class _Callable:
 
 
 def _properties(compute: str, recipe: Recipe, threads: int) -> dict[str, Any]:
-    return {
-        "INFERENCE_PRECISION_HINT": compute,
-        "KV_CACHE_PRECISION": _CACHE[compute],
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        GROUP: recipe.activation_group,
-    }
+    """Say how one graph computes: its keys and values too, which the engine keeps in 8 bits by default."""
+    settings = Settings(recipe=replace(recipe, compute=compute), threads=threads)
+    return {**properties(settings, recipe.activation_group), "KV_CACHE_PRECISION": compute}
 
 
 @cache

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from typing import Any
 
 from fastpipe.artifacts.spec import digest_of
 from fastpipe.errors import ExportError
 from fastpipe.pipelines.request import Request
+
+# A tokenizer without a limit says 1e30; no limit that is one comes near this.
+_NO_LIMIT = 10**9
 
 # By the argument of `pipeline()`: what a pipeline class says it needs.
 _WANTED = {
@@ -48,6 +52,16 @@ def names(pipe: Any) -> tuple[str, ...]:
             found += part.model_input_names
             found += [digest_of(part.to_dict())] if hasattr(part, "to_dict") else []
     return tuple(found)
+
+
+def limit_tokenizer(pipe: Any, limit: int | None) -> None:
+    """Let truncation stop at the model's positions where the tokenizer has no limit of its own.
+
+    The user's tokenizer keeps what it has: the pipeline gets a copy.
+    """
+    if limit is not None and pipe.tokenizer is not None and pipe.tokenizer.model_max_length > _NO_LIMIT:
+        pipe.tokenizer = copy.copy(pipe.tokenizer)
+        pipe.tokenizer.model_max_length = limit
 
 
 def reject_language_model(pipe: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -38,8 +37,6 @@ from fastpipe.progress import Steps
 from fastpipe.tasks import ORDER, Task
 
 _logger = logging.getLogger(__name__)
-# A tokenizer without a limit says 1e30; no limit that is one comes near this.
-_NO_LIMIT = 10**9
 
 
 @dataclass(kw_only=True)
@@ -85,6 +82,12 @@ class Selection:
     def _exporters(self) -> Sequence[str]:
         return tuple(self.backend.exporters())
 
+    def _unavailable(self, named: str) -> OptionError:
+        return OptionError(
+            f"precision={named!r} is built from examples of the data it will see",
+            remedy="Give them: calibration_data=[...], of a hundred inputs or more.",
+        )
+
     def choose(self) -> tuple[Recipe, Report]:
         """Choose the recipe to serve, by the accuracy check where there is something to check.
 
@@ -98,12 +101,7 @@ class Selection:
         if self.tuned:
             return self._as_tuned(by_name, self.tuned), self.tuned.report
         if named not in (*by_name, "auto"):
-            if self.task.generates:
-                raise OptionError(f"{named} is for encoders", remedy=f"Models that generate run {', '.join(by_name)}.")
-            raise OptionError(
-                f"precision={named!r} is built from examples of the data it will see",
-                remedy="Give them: calibration_data=[...], of a hundred inputs or more.",
-            )
+            raise self._unavailable(named)
         accuracy = self._accuracy()
         if named == FP32.name or accuracy is None:
             recipe = by_name[named] if named != "auto" else _unchecked(by_name)
@@ -210,7 +208,7 @@ class Selection:
         )
         if not self.request.own_class:
             self.pipe._batching = self._batching
-        limit_tokenizer(self.pipe, facts["max_tokens"])
+        components.limit_tokenizer(self.pipe, facts["max_tokens"])
 
     def settings(self, recipe: Recipe) -> Settings:
         """Tell the engine how to load a recipe."""
@@ -386,16 +384,6 @@ class Selection:
             backend=self.backend.name,
             versions={"fastpipe": __version__, **{name: registry.version_of(name) for name in sorted(libraries)}},
         )
-
-
-def limit_tokenizer(pipe: Any, limit: int | None) -> None:
-    """Let truncation stop at the model's positions where the tokenizer has no limit of its own.
-
-    The user's tokenizer keeps what it has: the pipeline gets a copy.
-    """
-    if limit is not None and pipe.tokenizer is not None and pipe.tokenizer.model_max_length > _NO_LIMIT:
-        pipe.tokenizer = copy.copy(pipe.tokenizer)
-        pipe.tokenizer.model_max_length = limit
 
 
 def _unchecked(by_name: dict[str, Recipe]) -> Recipe:

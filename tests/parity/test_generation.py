@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
 import fastpipe
-from fastpipe.errors import InputTooLongError, UnsupportedOnEngineError
+from fastpipe.errors import InputTooLongError, OptionError, UnsupportedOnEngineError
 from tests.compare import assert_same
 from tests.conftest import V5
 from tests.models import Models
@@ -207,3 +208,48 @@ def test_sounds_are_heard_alike(fp: Make, ref: Make, options: dict[str, Any]) ->
         assert_same(pipe(sound, **options), reference(dict(sound) if sound is given else sound, **options))
     assert given.keys() == {"raw", "sampling_rate"}
     assert_same(pipe(SOUNDS, **options), [reference(sound, **options) for sound in SOUNDS])
+
+
+@before_5
+def test_texts_and_answers_longer_than_a_rewriters_positions(fp: Make) -> None:
+    """FP-28: torch fails on both; an engine would read past its table and go on."""
+    pipe = fp("summarization", "bart")
+    never_ends = {"max_new_tokens": 80, "eos_token_id": -1, "forced_eos_token_id": None}
+    for call in (
+        lambda: pipe("a river " * 60, max_new_tokens=4),
+        lambda: pipe("a river", **never_ends),
+        lambda: pipe("a river", num_beams=1, **never_ends),
+    ):
+        with pytest.raises(InputTooLongError, match="64"):
+            call()
+    assert pipe("a river", max_new_tokens=4)[0]["summary_text"] is not None
+
+
+@before_5
+def test_a_forked_process_generates_too(fp: Make) -> None:
+    """The engine's threads stay with the parent, and nothing waits for them."""
+    pipe = fp("text-generation", "llama")
+    wanted = pipe(PROMPTS[0], **GREEDY)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(pipe, (PROMPTS[0],), GREEDY).get(timeout=120) == wanted
+
+
+@before_5
+@pytest.mark.parametrize("task_and_name", [("text-generation", "llama"), ("text2text-generation", "t5")], ids=str)
+def test_the_other_engine_generates_the_same(fp: Make, ref: Make, task_and_name: tuple[str, str]) -> None:
+    pipe, reference = fp(*task_and_name, "onnxruntime"), ref(*task_and_name)
+    assert pipe.plan.backend == "onnxruntime"
+    wanted = [reference(prompt, **GREEDY) for prompt in PROMPTS]
+    assert_same([pipe(prompt, **GREEDY) for prompt in PROMPTS], wanted)
+
+
+@before_5
+def test_a_recipe_that_is_for_encoders_is_refused_by_name(models: Models) -> None:
+    with pytest.raises(OptionError, match="int8-static"):
+        fastpipe.pipeline("text-generation", model=models["llama"], backend="openvino", precision="int8-static")
+
+
+@before_5
+def test_verify_says_that_it_compares_no_generators(fp: Make) -> None:
+    with pytest.raises(OptionError, match=r"pipe\.report"):
+        fastpipe.verify(fp("text-generation", "llama"), ["a"])

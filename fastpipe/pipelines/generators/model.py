@@ -18,6 +18,8 @@ from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
 from fastpipe.pipelines.request import Request
 from fastpipe.precision.recipes import Recipe
 
+# Engines that a fork copied: to end them would wait for threads that are not in this process.
+_left_to_parents: list[Any] = []
 _BY_TORCH = ("return_token_timestamps",)  # it reads attention, which the graphs do not give
 
 
@@ -75,6 +77,7 @@ class GeneratorModel:
         backend, recipe, threads, limit = self._how
         model = self._engine(backend).load(self.folder, self.kind, recipe, threads, self.config, self.generation_config)
         model.limit = limit
+        _left_to_parents.append((self._live, self._idle))
         self._live, self._idle = (os.getpid(), model), deque()
         return model
 

@@ -41,6 +41,10 @@ class GeneratorSelection(Selection):
         recipes: Sequence[Recipe] = self.backend.recipes(self.hardware, self.task.generates)
         return recipes
 
+    def _unavailable(self, named: str) -> OptionError:
+        able = ", ".join(recipe.name for recipe in self.ladder)
+        return OptionError(f"precision={named!r} is not for models that generate", remedy=f"Use auto, {able}.")
+
     def _exporters(self) -> Sequence[str]:
         return (self.backend.exporter,)
 
