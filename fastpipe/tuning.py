@@ -19,6 +19,7 @@ from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.options import Options
 from fastpipe.pipelines import components
 from fastpipe.pipelines import request as requests
+from fastpipe.pipelines.generators.model import GeneratorModel
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.tuned import Tuned, question
@@ -166,10 +167,10 @@ def _origin(pipe: Any) -> tuple[Request, Path | None]:
     if isinstance(model, EngineModel):
         return model.request, model.cache_dir
     request = getattr(pipe, "_request", None)
+    if isinstance(model, GeneratorModel):
+        raise OptionError("tune() compares no models that generate", remedy="pipe.report has their figures.")
     if request is None:
-        raise OptionError(
-            "no encoder on an engine serves here", remedy="There is nothing to tune: see pipe.plan for what runs."
-        )
+        raise OptionError("no engine takes this task or this model", remedy="Torch runs it: there is nothing to tune.")
     if not plan.device.startswith("cpu"):
         raise OptionError(f"this pipeline is on {plan.device}", remedy="Engines run on the CPU: say device='cpu'.")
     return request, pipe._cache_dir

@@ -250,6 +250,7 @@ def test_a_recipe_that_is_for_encoders_is_refused_by_name(models: Models) -> Non
 
 
 @before_5
-def test_verify_says_that_it_compares_no_generators(fp: Make) -> None:
-    with pytest.raises(OptionError, match=r"pipe\.report"):
-        fastpipe.verify(fp("text-generation", "llama"), ["a"])
+def test_verify_and_tune_say_that_they_compare_no_generators(fp: Make) -> None:
+    for compare in (fastpipe.verify, fastpipe.tune):
+        with pytest.raises(OptionError, match=r"pipe\.report"):
+            compare(fp("text-generation", "llama"), ["a"])
