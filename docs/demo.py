@@ -322,7 +322,8 @@ def main() -> None:
         plain = transformers.pipeline("text-classification", model=str(folder), device="cpu")
         topics = race(plain, fast_topics, texts, hardware.cores)
 
-    show_neighbours(fast_features[default], texts, vectors[default])
+    first = next(iter(fast_features))  # another model may have passed with another recipe
+    show_neighbours(fast_features[first], texts, vectors[first])
     answers = {name: [answer["label"] for answer in found] for name, found in topics.results.items()}
     show_topics(labelled, topics.results[default])
     same = {
