@@ -132,6 +132,17 @@ CONTENDERS = (
         load="",
         tasks=("automatic-speech-recognition",),
     ),
+    # So does W6, in `writers.py`.
+    *(
+        Contender(name=name, precision=name.rpartition("-")[2], needs=needs, load="", tasks=("text-generation",))
+        for name, needs in (
+            ("fastpipe-fp32", ()),
+            ("fastpipe-int4", ("openvino", "nncf")),
+            ("transformers-bf16", ("transformers",)),
+            ("openvino-genai-int8", ("openvino_genai", "openvino_tokenizers", "optimum.intel")),
+            ("llama-cpp-q4_1", ("llama_cpp",)),
+        )
+    ),
 )
 
 

