@@ -23,7 +23,7 @@ PROMPTS = (
     "Hello!",
     "Write a short story about a fisherman who finds a lamp on the beach and does not know what to wish for.",
     "What is the difference between a virus and a bacterium, and why do antibiotics help against only one of them?",
-    "Give me a recipe for a simple soup with carrots, onions and lentils. I have one pot, half an hour, and no blender.",
+    "Give me a recipe for a simple soup with carrots, onions and lentils. I have one pot and no blender.",
     "How does a bicycle stay upright?",
     "I have a meeting tomorrow morning with two customers who are not content with how long their last order took. "
     "Please write a polite message that thanks them for their patience, says that the delay was our fault, and "
