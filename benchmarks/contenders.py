@@ -140,7 +140,8 @@ CONTENDERS = (
             ("fastpipe-int4", ("openvino", "nncf")),
             ("transformers-bf16", ("transformers",)),
             ("openvino-genai-int8", ("openvino_genai", "openvino_tokenizers", "optimum.intel")),
-            ("llama-cpp-q4_1", ("llama_cpp",)),
+            ("llama-cpp-q8_0", ("xllamacpp", "gguf")),
+            ("llama-cpp-q4_1", ("xllamacpp",)),
         )
     ),
 )

@@ -30,7 +30,7 @@ _LIBRARIES = (
     "ctranslate2",
     "faster-whisper",
     "openvino-genai",
-    "llama-cpp-python",
+    "xllamacpp",
 )
 
 

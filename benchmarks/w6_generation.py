@@ -1,6 +1,6 @@
 """W6: text generation, SmolLM2-135M-Instruct with its real weights: one chat, and eight of different lengths.
 
-All decode greedily and write the same number of tokens: the end of a turn is forbidden to all of them. Beside the
+All decode greedily and write the same number of tokens: no token ends an answer. Beside the
 speed stands how much of the text is what transformers writes in fp32.
 """
 
@@ -16,7 +16,7 @@ from benchmarks.field import Bench, Entrant, Lane, say, shown
 from benchmarks.report import Result, Table, ratios, spread
 from benchmarks.worker import WorkerError
 
-PEER = "llama-cpp-q4_1"
+PEER = "llama-cpp-q8_0"
 _NEW_TOKENS = 64
 _PROBED_TOKENS = 8
 
@@ -123,7 +123,7 @@ def _table(prompts: Sequence[str], tokens: int, lanes: list[Lane]) -> Table:
         ),
         notes=[
             "Median (min-max) over the rounds; ratios are taken within a round.",
-            "Everybody writes the same number of tokens: the end of a turn is forbidden until then.",
+            "Everybody writes the same number of tokens: none of them ends an answer.",
             "Tokens as transformers': the same at the same place in fp32; after the first other one, texts part.",
             f"Targets: 6 x transformers in fp32, 1 x {PEER} at equal bits.",
         ],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ from benchmarks import smollm2
 
 _TASK = "text-generation"
 _BATCH = 8
+_CONTEXT = 1024  # tokens of a chat and its answer
+_NO_TOKEN = -1
 
 Setting = Mapping[str, int]
 
@@ -78,8 +81,7 @@ class Pipe:
             import torch
 
             torch.set_num_threads(given.pop("threads"))
-        counts = {"max_new_tokens": tokens, "min_new_tokens": tokens}
-        return self.pipe(prompts, return_tensors=True, do_sample=False, **counts, **given)
+        return self.pipe(prompts, return_tensors=True, do_sample=False, max_new_tokens=tokens, **given)
 
 
 class GenAI:
@@ -115,49 +117,57 @@ class GenAI:
 
     def _config(self, tokens: int) -> Any:
         config = self._pipe.get_generation_config()
-        config.max_new_tokens = config.min_new_tokens = tokens
-        config.do_sample = False
+        config.max_new_tokens, config.ignore_eos, config.do_sample = tokens, True, False
         return config
 
 
 class LlamaCpp:
-    """llama.cpp through its Python bindings, on the package's own file: one prompt after the other.
+    """llama.cpp as a server inside this process, through the bindings of xllamacpp; chats run side by side.
 
     Args:
+        file: The model in GGUF.
+        detail: What its weights are.
         tokenizer: transformers' own.
     """
 
-    detail = "weights Q4_1 as they are stored, activations int8 in blocks of 32"
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._models: dict[int, Any] = {}  # threads are chosen when it loads
+    def __init__(self, file: Path, detail: str, tokenizer: Any) -> None:
+        self.detail = f"{detail}, activations int8 in blocks of 32"
+        self._file, self._tokenizer = file, tokenizer
+        self._servers: dict[tuple[int, int], Any] = {}  # threads are chosen when it loads
 
     def write(self, prompts: Sequence[str], tokens: int, setting: Setting) -> list[list[int]]:
-        """As `Writer`."""
-        return [list(islice(self._ids(prompt, setting), tokens)) for prompt in prompts]
+        """As `Writer`; the library gives text, which is tokenized again, and may then have other tokens."""
+        complete = partial(self._complete, tokens=tokens, setting=setting)
+        with ThreadPoolExecutor(setting.get("batch_size", 1)) as callers:
+            answers = list(callers.map(complete, prompts))
+        if any(answer["usage"]["completion_tokens"] != tokens for answer in answers):
+            raise RuntimeError(f"{tokens} new tokens were asked for, and llama.cpp gave others")
+        texts = [answer["choices"][0]["text"] for answer in answers]
+        ids = [self._tokenizer(text, add_special_tokens=False)["input_ids"][:tokens] for text in texts]
+        return [each + [_NO_TOKEN] * (tokens - len(each)) for each in ids]
 
     def first(self, prompt: str, tokens: int, setting: Setting) -> float:
         """As `Writer`."""
         started = time.perf_counter()
-        next(iter(self._ids(prompt, setting)))
+        self._complete(prompt, tokens=1, setting=setting)
         return time.perf_counter() - started
 
-    def _ids(self, prompt: str, setting: Setting) -> Any:
-        library = importlib.import_module("llama_cpp")
-        threads = setting["threads"]
-        if threads not in self._models:
-            given = {"n_threads": threads, "n_threads_batch": threads, "n_ctx": 1024, "verbose": False}
-            self._models[threads] = library.Llama(str(smollm2.packaged()), **given)
-        model, end = self._models[threads], self._tokenizer.eos_token_id
-
-        def on(ids: Any, scores: Any) -> Any:
-            scores[end] = -float("inf")
-            return scores
-
-        model.reset()  # what an earlier call has left is not to be used again
+    def _complete(self, prompt: str, *, tokens: int, setting: Setting) -> Any:
+        asked = {"n_predict": tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
         ids = self._tokenizer(prompt)["input_ids"]
-        return model.generate(ids, temp=0, logits_processor=library.LogitsProcessorList([on]))
+        return self._server(setting["threads"], setting.get("batch_size", 1)).handle_completions(
+            {"prompt": ids, **asked}
+        )
+
+    def _server(self, threads: int, chats: int) -> Any:
+        library = importlib.import_module("xllamacpp")
+        if (threads, chats) not in self._servers:
+            params = library.CommonParams()
+            params.model.path = str(self._file)
+            params.n_ctx, params.n_parallel, params.verbosity = _CONTEXT * chats, chats, 0
+            params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+            self._servers[threads, chats] = library.Server(params)
+        return self._servers[threads, chats]
 
 
 def _transformers(folder: str, workspace: Path, bits: str = "float32") -> Writer:
@@ -215,17 +225,23 @@ def _genai(folder: str, workspace: Path) -> Writer:
     from transformers import AutoTokenizer
 
     tokenizer, exported = AutoTokenizer.from_pretrained(folder), _exported(folder, workspace)
-    if not (exported / "openvino_tokenizer.xml").is_file():
+    if not (exported / "openvino_tokenizer.xml").is_file():  # of this tokenizer, no detokenizer can be made
         convert = importlib.import_module("openvino_tokenizers").convert_tokenizer
-        for part, name in zip(convert(tokenizer, with_detokenizer=True), ("tokenizer", "detokenizer"), strict=True):
-            openvino.save_model(part, exported / f"openvino_{name}.xml")
+        openvino.save_model(convert(tokenizer), exported / "openvino_tokenizer.xml")
     return GenAI(exported, tokenizer)
 
 
-def _llama_cpp(folder: str, workspace: Path) -> Writer:
+def _llama_cpp_q4_1(folder: str, workspace: Path) -> Writer:
     from transformers import AutoTokenizer
 
-    return LlamaCpp(AutoTokenizer.from_pretrained(folder))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return LlamaCpp(smollm2.packaged(), "weights Q4_1 as they are stored, embeddings Q8_0", tokenizer)
+
+
+def _llama_cpp_q8_0(folder: str, workspace: Path) -> Writer:
+    from transformers import AutoTokenizer
+
+    return LlamaCpp(smollm2.save_q8_0(workspace), "weights Q8_0", AutoTokenizer.from_pretrained(folder))
 
 
 # By contender.
@@ -237,14 +253,15 @@ LOADERS: Mapping[str, Callable[[str, Path], Writer]] = {
     "transformers-bf16": _transformers_bf16,
     "optimum-openvino-int8": _optimum_int8,
     "openvino-genai-int8": _genai,
-    "llama-cpp-q4_1": _llama_cpp,
+    "llama-cpp-q8_0": _llama_cpp_q8_0,
+    "llama-cpp-q4_1": _llama_cpp_q4_1,
 }
 
 
 def settings(contender: str, cores: int, prompts: int) -> list[dict[str, int]]:
     """Give what is probed; fastpipe and openvino-genai choose by themselves, and one prompt needs no batches."""
     threads = dict.fromkeys((cores, 1)) if contender.startswith(("transformers", "llama")) else (0,)
-    batched = contender.startswith(("transformers", "optimum")) and prompts > 1
+    batched = contender.startswith(("transformers", "optimum", "llama")) and prompts > 1
     every = [
         {"threads": thread, "batch_size": batch} for batch in ((1, _BATCH) if batched else (0,)) for thread in threads
     ]

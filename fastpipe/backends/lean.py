@@ -208,13 +208,12 @@ class _Ends:
         by_kind = {type(one).__name__: one for one in criteria}
         length, ends = by_kind.get("MaxLengthCriteria"), by_kind.get("EosTokenCriteria")
         self.longest = length.max_length if length is not None else None
-        self.tokens = ends.eos_token_id.tolist() if ends is not None else []
+        self.tokens = set(ends.eos_token_id.tolist()) if ends is not None else set()
 
     def over(self, chosen: Array, length: int) -> Array:
         """Tell which rows end with the tokens chosen, of shape (rows,)."""
         at_length = self.longest is not None and length >= self.longest
-        ended: Array = np.isin(chosen, self.tokens) | at_length
-        return ended
+        return np.array([at_length or token in self.tokens for token in chosen.tolist()])
 
 
 def _ends(criteria: Any) -> _Ends | None:
