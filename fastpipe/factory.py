@@ -22,6 +22,7 @@ from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.generators.batches import Prompts
+from fastpipe.pipelines.generators.floats import FloatSelection
 from fastpipe.pipelines.generators.model import GeneratorModel
 from fastpipe.pipelines.generators.selection import GeneratorSelection
 from fastpipe.pipelines.model import EngineModel
@@ -143,6 +144,8 @@ def make(
             continue
         if chosen.backend == "torch" or request.task is None:
             pipe = _on_torch(request, chosen)
+            if request.task and request.task.generates and chosen.precision == "fp32":
+                chosen = _in_fewer_bits(pipe, request, request.task, chosen, hardware, own, given, precision)
             break
         try:
             if request.task.generates:
@@ -160,7 +163,7 @@ def make(
             in_fp32 = "" if in_fp32 == chosen.backend else in_fp32
             tuned = None
     pipe.plan = plan.as_run(chosen, pipe.dtype)
-    if chosen.backend == "torch":
+    if chosen.backend == "torch" and "report" not in pipe.__dict__:
         pipe.report = Report(backend="torch", chosen=pipe.plan.precision, reason="torch runs the model as it is")
         # For tuning; on an engine the model knows where it is from.
         if request.task and not request.task.generates and not request.obstacle:
@@ -205,6 +208,34 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
         )
         components.limit_tokenizer(pipe, limit)
     return pipe
+
+
+def _in_fewer_bits(
+    pipe: Any,
+    request: Request,
+    task: Task,
+    chosen: plan.Plan,
+    hardware: Hardware,
+    own: options.Options,
+    given: calibration.Calibration | None,
+    precision: str | None,
+) -> plan.Plan:
+    """Give a generator that no engine takes its weights in bf16, where that is faster here and passes the check."""
+    open_ = precision in (None, "auto") and own.backend == "auto" and own.accuracy is not None
+    plain = request.model_id and not request.own_class and not request.obstacle
+    if not (open_ and plain and hardware.has_bf16 and chosen.device.startswith("cpu")):
+        return chosen
+    selection = FloatSelection(
+        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
+    )
+    if not selection.fits():
+        return chosen
+    with contextlib.closing(selection.steps):
+        recipe, pipe.report = selection.checked()
+    if recipe is FP32:
+        return chosen
+    pipe.model = selection.narrow_model()
+    return plan.decided(chosen, recipe.name, pipe.report.reason)
 
 
 def _on_engine(

@@ -116,7 +116,8 @@ def forced(model: Any, feed: Batch, kind: str) -> Outputs:
         else:
             ids, first = torch.from_numpy(feed["decoder_input_ids"]), 1
             name = model.main_input_name
-            encoded = {name: torch.from_numpy(feed[name])}
+            read = torch.from_numpy(feed[name])
+            encoded = {name: read.to(model.dtype) if read.is_floating_point() else read}
             mask = {"attention_mask": torch.from_numpy(feed["attention_mask"])} if "attention_mask" in feed else {}
             same = {"encoder_outputs": model.get_encoder()(**encoded, **mask), **mask}
         logits, cache = [], None
