@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
 
 # The weight files that transformers would load, in its own order of preference; the last pattern is for the rest.
