@@ -15,6 +15,8 @@ import contextlib
 import logging
 import os
 import shutil
+import stat
+import tempfile
 import threading
 import time
 import uuid
@@ -29,6 +31,7 @@ logger = logging.getLogger("fastpipe")
 
 FOLDER = "uses"
 _ALIVE = "alive.lock"
+_TEMPORARY = "fastpipe-store-"
 _STORE = "store.lock"
 _PATIENCE_S = 10.0  # for a mark: it is better to have none than to wait for a process that is stopped
 _POLL_S = 0.05
@@ -118,18 +121,44 @@ def used(root: Path) -> set[str]:
     with _mutex:
         own = {process.folder for process in _processes.values()}
     for folder in (root / FOLDER).glob("*"):
-        if folder not in own:
-            lock = filelock.FileLock(folder / _ALIVE, thread_local=False)
-            try:
-                lock.acquire(timeout=0)
-            except OSError:  # it lives, or it is another user's and nobody can tell
-                pass
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
-                lock.release()
-                continue
-        keys.update(path.name for path in folder.glob("*") if path.name != _ALIVE)
+        if folder in own or _is_held(folder / _ALIVE):  # or it is another user's, and nobody can tell
+            keys.update(path.name for path in folder.glob("*") if path.name != _ALIVE)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
     return keys
+
+
+def temporary_folder() -> Path:
+    """Make a private folder that goes with this process; those of processes that were killed go now."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == _user() and (folder / _ALIVE).is_file()
+            if ours and not _is_held(folder / _ALIVE):
+                shutil.rmtree(folder)
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+    lock, owner = filelock.FileLock(folder / _ALIVE, thread_local=False), os.getpid()
+    lock.acquire(timeout=0)
+
+    def end() -> None:
+        if os.getpid() == owner:  # a forked process leaves it to its parent
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()
+
+    atexit.register(end)
+    return folder
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0  # Windows says 0 of every file
+
+
+def _is_held(file: Path) -> bool:
+    try:
+        with filelock.FileLock(file, thread_local=False, timeout=0):
+            return False
+    except OSError:
+        return True
 
 
 class _Process:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import json
@@ -50,6 +49,11 @@ class Artifact:
         """What the builder learnt about the model."""
         facts: Mapping[str, Any] = self.manifest["facts"]
         return facts
+
+    @property
+    def size_bytes(self) -> int:
+        """How much its files take."""
+        return sum(int(file["size"]) for file in self.manifest["files"].values())
 
 
 class Store:
@@ -133,15 +137,34 @@ class Store:
             ArtifactError: The disk is full.
             OSError: Another error of the file system.
         """
-        found = self.find(spec.key)
+        found = self.find(spec.key) or self._alike(spec)
         if found is None:
             store = self._writable()
-            with locks.building(store.root, spec.key):
-                found = store._look(spec.key)[0] or store._build(spec, build)
-            store._clear(spec.key)
+            try:
+                with locks.building(store.root, spec.key):
+                    found = store._look(spec.key)[0] or store._build(spec, build)
+            finally:
+                store._clear(spec.key)
         if "failed" in found.manifest:
             raise ExportError(str(found.manifest["failed"]))
         return found
+
+    def _alike(self, spec: ArtifactSpec) -> Artifact | None:
+        """Find what an exporter or quantizer that is not installed here has built.
+
+        So an image can be made with all that builds, and run without it.
+        """
+        if all(spec.versions.values()):
+            return None
+        wanted = json.loads(json.dumps(spec.to_dict()))
+        for path in self.root.glob(f"*/{MANIFEST}"):
+            with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+                manifest = json.loads(path.read_text("utf-8"))
+                built, key = manifest["spec"], path.parent.name
+                versions = {name: version and built["versions"][name] for name, version in wanted["versions"].items()}
+                if "failed" not in manifest and {**built, "versions": versions} == wanted:
+                    return self.find(key)
+        return None
 
     def replace(self, spec: ArtifactSpec, build: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         """Write the record of a spec, whether there is one or not.
@@ -238,9 +261,7 @@ def empty(folder: Path) -> None:
 @cache
 def _refuge(process_id: int) -> Path:
     """Make a private folder for artifacts of this process, which takes it along when it ends."""
-    folder = tempfile.TemporaryDirectory(prefix="fastpipe-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
+    return locks.temporary_folder()
 
 
 def _open_to(permissions: int, folder: Path) -> None:

@@ -224,6 +224,7 @@ class Selection:
             except (OSError, MemoryError):
                 raise
             except Exception as error:
+                build.reject_full_disk(folder, source.size_bytes, error)
                 raise ExportError(f"{self.backend.name} cannot store what it compiled: {error}") from error
             return source.facts
 
@@ -348,8 +349,7 @@ class Selection:
 
         def load(recipe: Recipe) -> tuple[gate.Run, int]:
             artifact = self.artifact(recipe)
-            size = sum(file["size"] for file in artifact.manifest["files"].values())
-            return self._run_of(recipe, artifact), size
+            return self._run_of(recipe, artifact), artifact.size_bytes
 
         return gate.walk(
             self.ladder,
