@@ -1,7 +1,8 @@
 """W9: from the start of a process to its first result with a warm cache, and the peak of its memory; BERT-base size.
 
 Every measurement is a fresh process. The warm-up runs each contender once, so that fastpipe's artifact is built and
-every file is in the system's cache. Beside it: what making the pipeline alone takes, with the cache warm and, once, empty.
+every file is in the system's cache. Beside it: what making the pipeline alone takes, with a warm cache and, once, an
+empty one.
 """
 
 from __future__ import annotations
@@ -141,9 +142,7 @@ def _constructions(lanes: list[Lane], firsts: Mapping[str, Mapping[str, Any]]) -
     table = Table(
         title="making the pipeline, imports excluded, text-classification, BERT-base size",
         columns=("contender", "cache", "seconds", "peak RSS MiB"),
-        notes=[
-            "With a warm cache: median (min-max) over the rounds. With an empty one: once, exports and checks included."
-        ],
+        notes=["Warm cache: median (min-max) over the rounds. Empty: once, exports and checks included."],
     )
     for lane in lanes:
         if "construction_s" not in lane.samples[0]:

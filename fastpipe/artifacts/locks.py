@@ -92,7 +92,7 @@ def idle(root: Path, key: str, *, forget: bool = False) -> Iterator[bool]:
 
 def permissions(root: Path) -> int:
     """Tell what others may do in a store: who may read or write the folder may do so with all that is in it."""
-    return root.stat().st_mode & 0o777
+    return root.stat().st_mode & 0o777 | 0o700
 
 
 class Lease:

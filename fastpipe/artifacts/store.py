@@ -162,7 +162,7 @@ class Store:
                 manifest = json.loads(path.read_text("utf-8"))
                 built, key = manifest["spec"], path.parent.name
                 versions = {name: version and built["versions"][name] for name, version in wanted["versions"].items()}
-                if "failed" not in manifest and {**built, "versions": versions} == wanted:
+                if key != spec.key and "failed" not in manifest and {**built, "versions": versions} == wanted:
                     return self.find(key)
         return None
 
