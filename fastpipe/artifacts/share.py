@@ -18,13 +18,14 @@ from typing import Any
 
 from fastpipe._version import __version__
 from fastpipe.artifacts import acceptance
-from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of_file
+from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of_config_file, digest_of_file
 from fastpipe.artifacts.store import Artifact
 from fastpipe.errors import CacheWarning, FastpipeError
 
 logger = logging.getLogger("fastpipe")
 
 FOLDER = "fastpipe"
+CONFIG = "config.json"
 _CHOICE = "choice.json"
 
 
@@ -34,7 +35,7 @@ class Choice:
 
     Attributes:
         weights: Digest of the weights beside it.
-        config: Digest of the config beside them.
+        config: Digest of the config's file beside them.
         task: The pipeline's task.
         backend: The engine.
         versions: Versions of the engine, by distribution.
@@ -81,7 +82,7 @@ class Shared:
             The facts of its manifest; `None` where there is no such artifact, or it is damaged, which is a warning.
         """
         for manifest in self._manifests():
-            if _portable(manifest.get("spec")) == _portable(spec.to_dict()) and self._runs(manifest["spec"], spec):
+            if _portable(manifest["spec"]) == _portable(spec.to_dict()) and self._runs(manifest["spec"], spec):
                 try:
                     return self._copied(manifest, folder)
                 except (OSError, ValueError, TypeError, KeyError, FastpipeError) as error:
@@ -97,7 +98,11 @@ class Shared:
             except (OSError, ValueError) as error:
                 warnings.warn(f"{path} is unreadable ({error})", CacheWarning)
                 continue
-            if isinstance(manifest, dict) and manifest.get("format") == FORMAT and isinstance(manifest["spec"], dict):
+            if (
+                isinstance(manifest, dict)
+                and manifest.get("format") == FORMAT
+                and isinstance(manifest.get("spec"), dict)
+            ):
                 yield {**manifest, "folder": path.parent}
 
     def _runs(self, built: Mapping[str, Any], wanted: ArtifactSpec) -> bool:
@@ -120,13 +125,12 @@ class Shared:
         return dict(manifest["facts"])
 
 
-def find(folder: Path, weights: Callable[[], str], config: str, task: str) -> Shared | None:
+def find(folder: Path, weights: Callable[[], str], task: str) -> Shared | None:
     """Find the ready files in a model's folder.
 
     Args:
         folder: Where the model's config and weights are.
         weights: Gives the digest of the weights; asked only where there is something to compare it with.
-        config: Digest of the config.
         task: The pipeline's task.
 
     Returns:
@@ -138,6 +142,7 @@ def find(folder: Path, weights: Callable[[], str], config: str, task: str) -> Sh
         if values.pop("format") != FORMAT:
             return None
         choice = Choice(**{**values, "isa": tuple(values["isa"])})
+        config = digest_of_config_file(folder / CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -173,9 +178,8 @@ def write(folder: Path, choice: Choice, artifacts: Sequence[tuple[Artifact, Arti
 
 
 def _portable(spec: Any) -> Any:
-    """Leave out what only says who built it."""
-    values = dict(spec) if isinstance(spec, Mapping) else {}
-    values.pop("versions", None)
+    """Leave out what only says who built it, and the config as they read it: its file was compared."""
+    values = {name: value for name, value in spec.items() if name not in ("versions", "config")}
     return json.loads(json.dumps(values, default=str))
 
 

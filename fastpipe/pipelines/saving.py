@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import HfApi
 
 from fastpipe.artifacts import share
-from fastpipe.artifacts.spec import ArtifactSpec, digest_of_config
+from fastpipe.artifacts.spec import ArtifactSpec, digest_of_config, digest_of_config_file
 from fastpipe.artifacts.store import Store
 from fastpipe.backends import registry
 from fastpipe.errors import CacheWarning
@@ -103,7 +103,7 @@ def add_ready_files(pipe: Any, folder: Path) -> None:
         folder,
         share.Choice(
             weights=changes["weights"],
-            config=changes["config"],
+            config=digest_of_config_file(folder / share.CONFIG),
             task=request.task_name,
             backend=served.backend,
             versions={name: registry.version_of(name) for name in served.libraries},
@@ -124,7 +124,6 @@ def find(request: Request, store: Store) -> share.Shared | None:
     return share.find(
         folder,
         lambda: request.digest_of_weights(store.digest_of_file),
-        digest_of_config(request.config),
         request.task_name,
     )
 

@@ -249,6 +249,36 @@ def test_a_changed_label_is_served(folder: Path, nothing_is_built: Any) -> None:
     assert {one["label"] for one in mine(TEXTS)} <= {"blue", "green", "red"}
 
 
+def test_what_another_version_built_serves(folder: Path, nothing_is_built: Any) -> None:
+    for path in ready(folder):
+        manifest = json.loads(path.read_text())
+        versions = manifest["spec"]["versions"]
+        manifest["spec"]["config"] = "as it is read there"
+        manifest["spec"]["versions"] = {**versions, "transformers": "4.99", "torch": "2.99", "nncf": ""}
+        path.write_text(json.dumps(manifest))
+    nothing_is_built()
+    assert fastpipe.pipeline("text-classification", model=folder, backend=QUICK).plan.backend == QUICK
+
+
+def test_what_a_newer_engine_built_is_built_again(folder: Path, nothing_is_built: Any) -> None:
+    for path in ready(folder):
+        manifest = json.loads(path.read_text())
+        manifest["spec"]["versions"][QUICK] = "9999.1"
+        path.write_text(json.dumps(manifest))
+    nothing_is_built()
+    with pytest.raises(AssertionError, match="built again"):
+        fastpipe.pipeline("text-classification", model=folder, backend=QUICK)
+
+
+def test_another_config_is_built(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["layer_norm_eps"] = 0.3
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.warns(CacheWarning, match="another config"):
+        mine = fastpipe.pipeline("text-classification", model=folder, backend=QUICK)
+    assert_same(mine(TEXTS), transformers.pipeline("text-classification", model=str(folder), device="cpu")(TEXTS))
+
+
 def test_another_task_is_built(folder: Path) -> None:
     mine = fastpipe.pipeline("feature-extraction", model=folder, backend=QUICK)
     wanted = transformers.pipeline("feature-extraction", model=str(folder), device="cpu")

@@ -94,6 +94,21 @@ def test_another_spec_is_another_artifact(store):
     assert contents(store.root) == {SPEC.key, OTHER.key}
 
 
+def test_what_built_it_need_not_be_installed(store):
+    first = dataclasses.replace(SPEC, versions={"engine": "1", "exporter": "2"})
+    built = store.obtain(first, Builder())
+    gone = dataclasses.replace(SPEC, versions={"engine": "1", "exporter": ""})
+    build = Builder()
+    assert store.obtain(gone, build).folder == built.folder
+    for other in (
+        dataclasses.replace(gone, versions={"engine": "2", "exporter": ""}),
+        dataclasses.replace(gone, weights="v"),
+        dataclasses.replace(gone, versions={"engine": "1", "exporter": "3"}),
+    ):
+        assert store.obtain(other, build).folder != built.folder
+    assert build.built == 3
+
+
 def test_the_manifest_says_what_was_built(store):
     artifact = store.obtain(SPEC, Builder())
     manifest = json.loads((artifact.folder / "manifest.json").read_text())
