@@ -12,11 +12,13 @@ import torch
 import transformers
 
 from fastpipe import options, plan
+from fastpipe.artifacts.share import Shared
+from fastpipe.artifacts.store import Store
 from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
-from fastpipe.pipelines import components
+from fastpipe.pipelines import components, saving
 from fastpipe.pipelines import request as requests
 from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
@@ -121,6 +123,7 @@ def make(
         OptionError: As `pipeline`.
         MissingBackendError: As `pipeline`.
     """
+    shared = saving.find(request, Store(own.cache_dir))
     failed: dict[str, str] = {}
     in_fp32 = ""  # the first engine that nothing faster was left to
     while True:
@@ -134,7 +137,7 @@ def make(
             precision=precision,
             device=device,
             failed=failed,
-            first=tuned.backend if tuned else "",
+            first=tuned.backend if tuned else shared.choice.backend if shared else "",
             threads=own.threads,
         )
         if tuned and chosen.backend != tuned.backend:
@@ -149,10 +152,10 @@ def make(
             break
         try:
             if request.task.generates:
-                pipe, chosen = _generating(request, request.task, chosen, hardware, own, given)
+                pipe, chosen = _generating(request, request.task, chosen, hardware, own, given, shared)
                 break
             settled = own.backend != "auto" or tuned is not None or in_fp32 == chosen.backend
-            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned, settled)
+            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned, settled, shared)
             break
         except NothingFasterError as error:
             in_fp32 = in_fp32 or chosen.backend
@@ -247,6 +250,7 @@ def _on_engine(
     given: calibration.Calibration | None,
     tuned: Tuned | None,
     settled: bool,
+    shared: Shared | None,
 ) -> tuple[Any, plan.Plan]:
     """Choose the recipe, find or build its artifact, load it, and put it where transformers puts the model.
 
@@ -257,10 +261,19 @@ def _on_engine(
     model = EngineModel(request)
     pipe = _around(model, request)
     selection = Selection(
-        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given, tuned=tuned
+        pipe=pipe,
+        request=request,
+        task=task,
+        plan=chosen,
+        hardware=hardware,
+        options=own,
+        given=given,
+        tuned=tuned,
+        shared=shared,
     )
     with contextlib.closing(selection.steps):
         recipe, report = selection.choose()
+        settled = settled or selection.follows
         if not settled and chosen.precision == "auto" and report.refused and recipe is FP32:
             raise NothingFasterError(
                 f"nothing faster than fp32 passes the accuracy check here: {', '.join(report.refused)} do not"
@@ -270,7 +283,7 @@ def _on_engine(
         model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts, dtype=asked)
         speed = selection.speed(recipe, artifact.facts)
     selection.equip(artifact.facts, speed)
-    pipe.report = report
+    pipe.report, pipe._served = report, selection.served(recipe)
     return pipe, plan.decided(chosen, recipe.name, report.reason, speed.streams)
 
 
@@ -287,6 +300,7 @@ def _generating(
     hardware: Hardware,
     own: options.Options,
     given: calibration.Calibration | None,
+    shared: Shared | None,
 ) -> tuple[Any, plan.Plan]:
     """The same for a model that generates.
 
@@ -296,7 +310,14 @@ def _generating(
     model = GeneratorModel(request, task.generates)
     pipe = _around(model, request)
     selection = GeneratorSelection(
-        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
+        pipe=pipe,
+        request=request,
+        task=task,
+        plan=chosen,
+        hardware=hardware,
+        options=own,
+        given=given,
+        shared=shared,
     )
     with contextlib.closing(selection.steps):
         recipe, report = selection.choose()
@@ -306,7 +327,7 @@ def _generating(
     exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
     if exact and model.counts and task.generates != SPEECH and not request.own_class:
         pipe._prompts = Prompts(model, artifact.facts["left_padding"])
-    pipe.report = report
+    pipe.report, pipe._served = report, selection.served(recipe)
     return pipe, plan.decided(chosen, recipe.name, report.reason)
 
 

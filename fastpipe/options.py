@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -102,6 +103,7 @@ def resolve(given: Mapping[str, Any], environment: Mapping[str, str] = os.enviro
     for name, variable in (("backend", "BACKEND"), ("precision", "PRECISION"), ("cache_dir", "CACHE")):
         if environment.get(f"FASTPIPE_{variable}"):
             values.setdefault(name, environment[f"FASTPIPE_{variable}"])
+    cache_limit(environment)  # what cannot be read is said before anything is built
     if "threads" not in values and (said := _threads(environment)):
         values["threads"] = said
     if "cache_dir" in values:
@@ -123,6 +125,33 @@ def _threads(environment: Mapping[str, str]) -> int | None:
     # OpenMP's has a number for each level of nesting; what it cannot use it ignores, and so do we.
     theirs = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(ours) if ours else int(theirs) if theirs.isdecimal() and int(theirs) else None
+
+
+def cache_limit(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Read how much the cache may hold, in bytes: `FASTPIPE_CACHE_SIZE`, such as "20GB"; `None` for no limit.
+
+    Raises:
+        OptionError: It is no size.
+    """
+    said = environment.get("FASTPIPE_CACHE_SIZE", "").strip()
+    return size_of(said, "FASTPIPE_CACHE_SIZE") if said else None
+
+
+def size_of(said: str, name: str) -> int:
+    """Read a size in bytes, such as "20GB", "1.5 GiB" or "500000".
+
+    Args:
+        said: The size.
+        name: What it is the size of, for the error.
+
+    Raises:
+        OptionError: It is no size.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", said.strip(), re.IGNORECASE)
+    if not found:
+        raise OptionError(f"{name}={said!r} is no size", remedy="Use one such as 20GB, 500MB or 1.5TiB.")
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** (" kmgt".index((unit or " ").lower())))
 
 
 def reject_misspelt(keywords: Iterable[str]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import io
 import logging
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,6 +40,7 @@ _TEXTS: tuple[tuple[str, str | None], ...] = (
 )
 _LONG = "A long text makes every position of the model count, the last one too. " * 64
 _LONGEST = 512
+_MARGIN = 2
 _GRAPH_FILES = {".xml", ".bin", ".onnx", ".data"}
 
 
@@ -105,17 +108,24 @@ def quantize(
     Raises:
         ExportError: The quantizer fails on this model.
     """
-    with quantizing(backend.name, weights):
+    with quantizing(backend.name, weights, folder, source):
         backend.quantize(source.folder, folder, weights, calibration)
     return dict(source.facts)
 
 
 @contextlib.contextmanager
-def quantizing(backend: str, weights: Weights) -> Iterator[None]:
+def quantizing(backend: str, weights: Weights, folder: Path, source: Artifact) -> Iterator[None]:
     """Keep a quantizer quiet, and say what it could not do.
+
+    Args:
+        backend: Name of the engine.
+        weights: What is to be made of the dense layers.
+        folder: Where to.
+        source: The artifact with the fp32 graph.
 
     Raises:
         ExportError: It failed on the model.
+        OSError: The disk is full.
     """
     try:
         with _quiet():
@@ -123,6 +133,7 @@ def quantizing(backend: str, weights: Weights) -> Iterator[None]:
     except (OSError, MemoryError):  # these pass; an ExportError is remembered
         raise
     except Exception as error:
+        reject_full_disk(folder, source.size_bytes, error)
         raise ExportError(
             f"{backend} cannot quantize this model ({weights.method}, {weights.bits} bits): {_first_line(error)}"
         ) from error
@@ -202,14 +213,37 @@ def _export(
         if not version_of(name):
             continue
         try:
-            return name, verified(folder, name, partial(export, source, folder), difference)
+            return name, verified(folder, name, partial(export, source, folder), difference, bytes_of(source.model))
         except ExportError as error:
             failures.append(str(error))
     reasons = "; ".join(failures) or "no exporter is installed"
     raise ExportError(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")
 
 
-def verified(folder: Path, exporter: str, export: Callable[[], None], difference: Callable[[], float]) -> float:
+def bytes_of(model: Any) -> int:
+    """Tell how much the weights of a torch model take as fp32."""
+    return 4 * sum(int(parameter.numel()) for parameter in model.parameters())
+
+
+def reject_full_disk(folder: Path, needed_bytes: int, failure: Exception) -> None:
+    """Raise where a failure may well be one of the disk: engines write files without saying why they cannot.
+
+    What raises here is not remembered as a fault of the model.
+
+    Raises:
+        OSError: There is no more space than about what was to be written.
+    """
+    if shutil.disk_usage(folder).free < _MARGIN * needed_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from failure
+
+
+def verified(
+    folder: Path,
+    exporter: str,
+    export: Callable[[], None],
+    difference: Callable[[], float],
+    needed_bytes: int,
+) -> float:
     """Export, and compare with torch.
 
     Args:
@@ -217,12 +251,14 @@ def verified(folder: Path, exporter: str, export: Callable[[], None], difference
         exporter: Its name.
         export: Writes the graphs.
         difference: Gives the largest relative difference of their results to torch's.
+        needed_bytes: About what the graphs take.
 
     Returns:
         That difference.
 
     Raises:
         ExportError: It fails, or the difference is too large.
+        OSError: The disk is full.
     """
     try:
         with _quiet():
@@ -233,6 +269,7 @@ def verified(folder: Path, exporter: str, export: Callable[[], None], difference
         raise
     except Exception as failure:
         logger.debug("export by %s failed", exporter, exc_info=True)
+        reject_full_disk(folder, needed_bytes, failure)
         empty(folder)
         raise ExportError(f"{exporter}: {_first_line(failure)}") from failure
     if not error <= neutrality.TOLERANCE:

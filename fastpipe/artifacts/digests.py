@@ -20,6 +20,8 @@ from fastpipe.artifacts.spec import digest_of, digest_of_file
 
 FOLDER = "digests"
 _LARGE = 1 << 20  # bytes; smaller files are read faster than a note about them
+_OLD_S = 90 * 86400.0
+_UNFINISHED_S = 3600.0
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system in use ticks every two seconds
 
 
@@ -40,7 +42,7 @@ def digest_of_known_file(path: Path, memory: Path) -> str:
     # On Windows `ctime` is when a file was made, and says nothing of writes.
     if before["size"] < _LARGE or sys.platform == "win32":
         return digest_of_file(path)
-    note = memory / f"{digest_of(str(path.resolve()))[:32]}.json"
+    note = _note(path, memory)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(note.read_text("utf-8"))
         if kept["file"] == before:
@@ -50,6 +52,29 @@ def digest_of_known_file(path: Path, memory: Path) -> str:
         with contextlib.suppress(OSError):
             _write(note, json.dumps({"file": before, "sha256": digest}))
     return digest
+
+
+def forget(path: Path, memory: Path) -> None:
+    """Remove the digest of a file that is gone."""
+    with contextlib.suppress(OSError):
+        _note(path, memory).unlink(missing_ok=True)
+
+
+def tidy(memory: Path, now: float) -> None:
+    """Remove old digests, which are made again where a file is still there, and files that were never finished.
+
+    Args:
+        memory: Folder of the digests.
+        now: Seconds since the epoch.
+    """
+    for note in memory.glob("*"):
+        with contextlib.suppress(OSError):
+            if now - note.stat().st_mtime > (_OLD_S if note.suffix == ".json" else _UNFINISHED_S):
+                note.unlink()
+
+
+def _note(path: Path, memory: Path) -> Path:
+    return memory / f"{digest_of(str(path.resolve()))[:32]}.json"
 
 
 def _identity(path: Path) -> dict[str, int]:

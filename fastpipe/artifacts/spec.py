@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
 
 # The weight files that transformers would load, in its own order of preference; the last pattern is for the rest.
@@ -79,6 +80,20 @@ def digest_of_config(config: Any) -> str:
     """Hash the part of a transformers config that shapes the graph."""
     values = {key: value for key, value in config.to_dict().items() if key not in _NOT_IN_GRAPH}
     return digest_of({**values, "num_labels": getattr(config, "num_labels", None)})
+
+
+def digest_of_config_file(path: Path) -> str:
+    """Hash the same part of a config's file, which versions of transformers read with other defaults.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no JSON, or no config.
+    """
+    said = json.loads(path.read_text("utf-8"))
+    if not isinstance(said, dict):
+        raise ValueError(f"{path} is no config")
+    values = {key: value for key, value in said.items() if key not in _NOT_IN_GRAPH}
+    return digest_of({**values, "labels": len(said.get("id2label") or ())})
 
 
 def digest_of_file(path: Path) -> str:

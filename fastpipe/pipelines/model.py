@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from transformers.utils import ModelOutput
 
+from fastpipe.artifacts import locks
 from fastpipe.backends import registry
 from fastpipe.backends.base import Batch, Outputs, Runner, Settings
 from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
@@ -90,6 +91,7 @@ class EngineModel:
                 raise ArtifactError(
                     f"the artifact {self._folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
                 )
+            self._lease = locks.hold(self._folder.parent, self._folder.name)
             self._alternates |= settings == self._settings and bool(self._runners)
             runner = self._runners[settings] = registry.load(self._backend).load(self._folder, settings)
         return runner
@@ -210,7 +212,9 @@ class EngineModel:
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
         """Save the torch model, so that transformers and fastpipe both load the folder."""
-        self._request.torch_model().save_pretrained(save_directory, **kwargs)
+        from fastpipe.pipelines import saving
+
+        saving.save_weights(self, self._request, save_directory, **kwargs)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -221,7 +225,7 @@ class EngineModel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runners": {}, "_loaded_by": -1, "_alternates": False}
+        return {**self.__dict__, "_runners": {}, "_loaded_by": -1, "_alternates": False, "_lease": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

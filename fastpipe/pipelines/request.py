@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,26 @@ class Request:
         """The model's id or folder; `None` for a model object."""
         model = self.arguments["model"]
         return model if isinstance(model, str) else None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder with the model's config and weights, where it is in one."""
+        model_kwargs = self.arguments.get("model_kwargs") or {}
+        folder = Path(self.model_id or "", model_kwargs.get("subfolder") or "")
+        return folder if self.model_id and folder.is_dir() else None
+
+    def file(self, name: str) -> Path | None:
+        """Find one of the model's files, in its folder or on the hub; `None` where it has none of this name."""
+        found = cached_file(
+            self.model_id, name, _raise_exceptions_for_missing_entries=False, **_hub_arguments(self.arguments)
+        )
+        return Path(found) if found else None
+
+    def saved_in(self, folder: Path) -> Request:
+        """Give the request of whoever loads the model from a folder that it was saved in."""
+        config = _load_config(str(folder), {})
+        arguments = {"task": self.arguments["task"], "model": str(folder)}
+        return replace(self, arguments=arguments, config=config, own_class=False)
 
     def transformers_pipeline(self, **changes: Any) -> Any:
         """Let transformers make the pipeline as the user asked, but for some arguments."""

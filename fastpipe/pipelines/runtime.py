@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import types
 from collections.abc import Mapping
 from numbers import Integral
@@ -13,6 +15,7 @@ from transformers.pipelines.base import ChunkPipeline, Pipeline
 
 from fastpipe import progress
 from fastpipe.errors import OptionError
+from fastpipe.pipelines import saving
 from fastpipe.pipelines.call import Batching, Call
 from fastpipe.pipelines.generators.batches import Prompts
 from fastpipe.pipelines.inputs import check_length
@@ -34,6 +37,7 @@ class FastRuntime(Pipeline):
     _batching: Batching | None = None
     _max_tokens: int | None = None
     _prompts: Prompts | None = None
+    _served: saving.Served | None = None
 
     @property
     def model(self) -> Any:
@@ -43,7 +47,7 @@ class FastRuntime(Pipeline):
     @model.setter
     def model(self, model: Any) -> None:
         self.__dict__["model"] = model
-        self._batching = self._max_tokens = self._prompts = None  # they described the model before
+        self._batching = self._max_tokens = self._prompts = self._served = None  # they described the model before
 
     def __call__(
         self,
@@ -114,6 +118,52 @@ class FastRuntime(Pipeline):
             if isinstance(ids, torch.Tensor):
                 check_length(ids.shape[-1], self._max_tokens, None)
         return super().forward(model_inputs, **forward_params)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Save the pipeline into a folder that `transformers.pipeline` and `fastpipe.pipeline` load.
+
+        What an engine was loaded from is put beside the torch model, so that fastpipe builds nothing there.
+
+        Args:
+            save_directory: The folder; it is made where it is not there.
+            args: As for transformers' own.
+            kwargs: As for transformers' own.
+        """
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if os.path.isdir(save_directory):
+            saving.add_ready_files(self, Path(save_directory))
+
+    def _upload_modified_files(
+        self,
+        working_dir: str,
+        repo_id: str,
+        files_timestamps: Mapping[str, float],
+        commit_message: str | None = None,
+        token: Any = None,
+        create_pr: bool = False,
+        revision: str | None = None,
+        commit_description: str | None = None,
+    ) -> Any:
+        """End `push_to_hub`: transformers' own leaves out what is in folders of folders."""
+        names = [
+            path.name
+            for path in Path(working_dir).iterdir()
+            if path.is_dir() or path.stat().st_mtime > files_timestamps.get(path.name, 0.0)
+        ]
+        return saving.upload(
+            working_dir,
+            repo_id,
+            names,
+            revision=revision,
+            token=token,
+            commit_message=commit_message or f"Upload {type(self).__name__}",
+            commit_description=commit_description,
+            create_pr=create_pr,
+        )
+
+
+# They differ between versions of transformers.
+FastRuntime.save_pretrained.__signature__ = inspect.signature(Pipeline.save_pretrained)  # type: ignore[attr-defined]
 
 
 def _positive(batch_size: Any) -> int | None:

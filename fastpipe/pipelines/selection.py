@@ -12,6 +12,7 @@ from typing import Any
 
 from fastpipe._version import __version__
 from fastpipe.artifacts import build
+from fastpipe.artifacts.share import Shared
 from fastpipe.artifacts.spec import ArtifactSpec, code_of, digest_of_config
 from fastpipe.artifacts.store import Artifact, Store
 from fastpipe.backends import registry
@@ -26,6 +27,7 @@ from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.rows import Row
+from fastpipe.pipelines.saving import Served
 from fastpipe.pipelines.speed import Speed, measure_shaped, measure_speed
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
@@ -52,6 +54,8 @@ class Selection:
         options: What the user said to us.
         given: Their calibration data, if there is any.
         tuned: The choice that tuning made, if it made one.
+        shared: The ready files beside the model's weights, if there are some.
+        follows: Whether what served when they were saved serves again.
     """
 
     pipe: Any
@@ -62,10 +66,12 @@ class Selection:
     options: Options
     given: Calibration | None
     tuned: Tuned | None = None
+    shared: Shared | None = None
+    follows: bool = False
 
     def __post_init__(self) -> None:
         self.backend = self._engine()
-        self.store = Store(self.options.cache_dir)
+        self.store = Store(self.options.cache_dir, self._about())
         calibrated = self.given or self.tuned
         self.ladder = [r for r in self._recipes() if calibrated or not r.calibrated]
         self.spec = self._spec()
@@ -100,6 +106,8 @@ class Selection:
         by_name = {recipe.name: recipe for recipe in self.ladder}
         if self.tuned:
             return self._as_tuned(by_name, self.tuned), self.tuned.report
+        if saved := self._as_saved():
+            return saved
         if named not in (*by_name, "auto"):
             raise self._unavailable(named)
         accuracy = self._accuracy()
@@ -127,6 +135,35 @@ class Selection:
             self._artifacts[recipe.name] = found
         return recipe
 
+    def _as_saved(self) -> tuple[Recipe, Report] | None:
+        """Follow what served when the ready files were saved, where it answers the call.
+
+        A check made elsewhere holds where it was made by the thresholds asked for here, and with the engine and on
+        the CPU features that are here. fp32 needs none.
+        """
+        choice, accuracy = self.shared.choice if self.shared else None, self._accuracy()
+        if choice is None or choice.backend != self.backend.name or self.given or accuracy is None:
+            return None
+        recipe = next((recipe for recipe in self._recipes() if recipe.name == choice.precision), None)
+        if recipe is None or self.plan.precision not in ("auto", recipe.name):
+            return None
+        try:
+            report = Report.from_dict(choice.report)
+            if recipe.name != FP32.name and not (
+                report[recipe.name].passed
+                and report.thresholds == asdict(accuracy)
+                and choice.isa == self.hardware.isa
+                and all(version == registry.version_of(name) for name, version in choice.versions.items())
+            ):
+                return None
+            if recipe.calibrated:
+                self.artifact(recipe)
+        except (KeyError, TypeError, Outdated) as error:
+            _logger.info("the ready files of %s are not followed: %r", self.request.model_id, error)
+            return None
+        self.follows = True
+        return recipe, replace(report, reason=f"as it was saved: {report.reason}")
+
     def artifact(self, recipe: Recipe) -> Artifact:
         """Give the artifact of a recipe, building what is missing."""
         if recipe.name not in self._artifacts:  # looked for once: to find one is to read all of its bytes
@@ -134,17 +171,29 @@ class Selection:
         return self._artifacts[recipe.name]
 
     def _obtain(self, recipe: Recipe) -> Artifact:
+        spec = self._spec_of(recipe)
+
         def export(folder: Path) -> dict[str, Any]:
+            if (ready := self._taken(spec, folder)) is not None:
+                return ready
             rows = self._examples()
             with self.steps.step(f"exporting to {self.backend.name}"):
                 return self._export(folder, rows)
 
         def quantize(folder: Path) -> dict[str, Any]:
+            if (ready := self._taken(spec, folder)) is not None:
+                return ready
+            if recipe.calibrated and not self.given:
+                raise Outdated
             source = self.artifact(FP32)
             with self.steps.step(f"quantizing for {recipe.name}"):
                 return self._quantize(folder, source, recipe)
 
-        return self.store.obtain(self._spec_of(recipe), export if recipe.weights == FP32.weights else quantize)
+        return self.store.obtain(spec, export if recipe.weights == FP32.weights else quantize)
+
+    def _taken(self, spec: ArtifactSpec, folder: Path) -> dict[str, Any] | None:
+        """Take an artifact from the ready files."""
+        return self.shared.take(spec, folder) if self.shared else None
 
     def _export(self, folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
         return build.export(
@@ -175,6 +224,7 @@ class Selection:
             except (OSError, MemoryError):
                 raise
             except Exception as error:
+                build.reject_full_disk(folder, source.size_bytes, error)
                 raise ExportError(f"{self.backend.name} cannot store what it compiled: {error}") from error
             return source.facts
 
@@ -186,7 +236,8 @@ class Selection:
             return self.artifact(recipe)
 
     def _spec_of(self, recipe: Recipe, choice: Mapping[str, Any] | None = None) -> ArtifactSpec:
-        digest = self.given.digest if self.given else self.tuned.calibration if self.tuned else ""
+        known = self.given.digest if self.given else self.tuned.calibration if self.tuned else ""
+        digest = known or (self.shared.choice.calibration if self.shared else "")
         stored = recipe.weights.to_dict() if recipe.weights != FP32.weights else {}
         return replace(
             self.spec, weights_as=stored, calibration=digest if recipe.calibrated else "", choice=choice or {}
@@ -214,10 +265,26 @@ class Selection:
         """Tell the engine how to load a recipe."""
         return Settings(recipe=recipe, threads=self.plan.threads, streams=self.plan.streams)
 
+    def served(self, recipe: Recipe) -> Served:
+        """Tell what a pipeline that runs a recipe is loaded from."""
+        return Served(
+            backend=self.backend.name,
+            libraries=tuple(name for name in self.backend.libraries if registry.version_of(name)),
+            precision=recipe.name,
+            graph=self._spec_of(recipe),
+            others=(self._spec_of(recipe, self._question_of_speed(recipe)),),
+        )
+
+    def _question_of_speed(self, recipe: Recipe) -> dict[str, Any]:
+        return {"speed of": asdict(recipe), "machine": self._machine()}
+
     def speed(self, recipe: Recipe, facts: Mapping[str, Any]) -> Speed:
         """Tell how fast a recipe is on this machine: remembered, or measured with the model now loaded."""
+        spec = self._spec_of(recipe, self._question_of_speed(recipe))
 
         def timed(folder: Path) -> dict[str, Any]:
+            if (ready := self._taken(spec, folder)) is not None:
+                return ready
             threads, batchable = self.plan.threads, Padding(facts["padding"]) is not Padding.SINGLE
             model, limit = self.pipe.model, facts["max_tokens"]
             if self.task.modality == "text":
@@ -231,8 +298,12 @@ class Selection:
                 memory = self.hardware.memory_bytes
                 return measure_shaped(model, rows[0].feed, threads, self.task.shared, memory).to_dict()
 
-        question = {"speed of": asdict(recipe), "machine": self._machine()}
-        return Speed.from_dict(self.store.obtain(self._spec_of(recipe, question), timed).facts)
+        return Speed.from_dict(self.store.obtain(spec, timed).facts)
+
+    def _about(self) -> dict[str, str]:
+        """Say what is built, for who lists the store; never where it is from."""
+        folder, name = self.request.folder, self.request.model_id
+        return {"model": folder.resolve().name if folder else name or "", "task": self.request.task_name}
 
     def _machine(self) -> list[Any]:
         return [self.hardware.cpu_model, self.hardware.isa, self.plan.threads, self.plan.streams]
@@ -278,8 +349,7 @@ class Selection:
 
         def load(recipe: Recipe) -> tuple[gate.Run, int]:
             artifact = self.artifact(recipe)
-            size = sum(file["size"] for file in artifact.manifest["files"].values())
-            return self._run_of(recipe, artifact), size
+            return self._run_of(recipe, artifact), artifact.size_bytes
 
         return gate.walk(
             self.ladder,

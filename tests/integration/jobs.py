@@ -112,6 +112,82 @@ def classify_as_nobody(model: str, backend: str, texts: list[str]) -> tuple[list
     return classify(model, backend, texts)
 
 
+def classify_with_temporary_files_in(
+    folder: str, model: str, backend: str, texts: list[str]
+) -> tuple[list[Any], list[str]]:
+    """The same with another folder for temporary files."""
+    tempfile.tempdir = folder
+    return classify(model, backend, texts)
+
+
+def build_as_nobody(model: str, backend: str, texts: list[str]) -> tuple[list[Any], list[str]]:
+    """The same, and build; nobody may not be allowed to import what builds, so that it is imported before."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        cache, os.environ["FASTPIPE_CACHE"] = os.environ.get("FASTPIPE_CACHE"), elsewhere
+        classify(model, backend, texts)
+        del os.environ["FASTPIPE_CACHE"]
+        if cache is not None:
+            os.environ["FASTPIPE_CACHE"] = cache
+        tempfile.tempdir = None
+    return classify_as_nobody(model, backend, texts)
+
+
+def classify_homeless(model: str, backend: str, texts: list[str]) -> tuple[list[Any], list[str]]:
+    """The same without anything that says where a cache could be."""
+    for name in ("FASTPIPE_CACHE", "XDG_CACHE_HOME"):
+        os.environ.pop(name, None)
+    return build_as_nobody(model, backend, texts)
+
+
+def attempt(model: str, backend: str, texts: list[str]) -> tuple[str, Any]:
+    """The same; give the engine that runs with the results, or the kind of an error with what it says."""
+    import fastpipe
+
+    try:
+        pipe = fastpipe.pipeline("text-classification", model=model, backend=backend)
+        return pipe.plan.backend, pipe(texts)
+    except OSError as error:
+        return type(error).__name__, str(error)
+
+
+_BUILDERS = ("optimum", "onnx", "onnxscript", "nncf")
+
+
+def classify_in_a_bare_image(model: str, backend: str, texts: list[str]) -> tuple[list[Any], list[str], list[str]]:
+    """Classify where nothing that builds is installed, and there is no network.
+
+    Returns:
+        Results, warnings, and what was tried to be imported or reached.
+    """
+    from fastpipe.backends import registry
+
+    tried: list[str] = []
+
+    class Absent:
+        """Nobody finds a builder."""
+
+        @staticmethod
+        def find_spec(name: str, *args: Any) -> None:
+            if name.partition(".")[0] in _BUILDERS:
+                tried.append(name)
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    found = [name for name in sys.modules if name.partition(".")[0] in _BUILDERS]
+    assert not found, f"imported before: {found}"
+    sys.meta_path.insert(0, Absent)  # type: ignore[arg-type]
+    installed = registry.version_of
+    gone = ("optimum", "optimum-intel", "optimum-onnx", "onnx", "onnxscript", "nncf")
+    registry.version_of = lambda name: "" if name in gone else installed(name)  # type: ignore[assignment]
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        tried.append(repr(args))
+        raise OSError("there is no network here")
+
+    socket.getaddrinfo = socket.socket.connect = refuse  # type: ignore[assignment,method-assign]
+    results, said = classify(model, backend, texts)
+    return results, said, tried
+
+
 def classify_without_a_network(
     models: list[str], unknown: str, backend: str, texts: list[str]
 ) -> tuple[list[Any], str, list[str]]:

@@ -40,7 +40,7 @@ def entries(cache: Path, *, compiled: bool = False) -> set[str]:
     What an engine compiled of a model is counted only where that is asked for.
     """
     found = list(cache.iterdir()) if cache.exists() else []
-    found = [path for path in found if path.suffix != ".lock" and path.name != "digests"]
+    found = [path for path in found if path.suffix != ".lock" and path.name not in ("digests", "uses")]
     found = [path for path in found if [file.name for file in path.iterdir()] != [MANIFEST]]
     return {path.name for path in found if bool(list(path.glob("compiled.*"))) is compiled}
 

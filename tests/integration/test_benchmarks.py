@@ -115,7 +115,7 @@ class TestRun:
 
     def test_every_table_says_that_weights_are_random(self, run):
         tables = sum(len(result["tables"]) for result in run[0]["results"])
-        assert run[1].count("Weights: random") == tables == 7
+        assert run[1].count("Weights: random") == tables == 8
 
     def test_the_document_says_what_it_was_measured_on(self, run):
         found = run[0]["machine"]
@@ -176,6 +176,13 @@ class TestRun:
         assert {OURS, "transformers-fp32"} < set(found)
         for lane in found.values():
             assert all(sample["peak_rss_bytes"] > 50 * 2**20 for sample in lane["samples"])
+
+    def test_w9_has_the_first_construction_beside_the_second(self, run):
+        (result,) = [result for result in run[0]["results"] if result["scenario"] == "W9"]
+        rows = [(row[0], row[1]) for row in result["tables"][1]["rows"]]
+        assert rows[:2] == [(OURS, "empty"), (OURS, "warm")]
+        assert ("transformers-fp32", "-") in rows
+        assert result["facts"]["first"][OURS]["construction_s"] > 0
 
 
 @pytest.mark.scenario

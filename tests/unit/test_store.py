@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -17,9 +18,10 @@ from typing import Any
 import filelock
 import pytest
 
+from fastpipe.artifacts import locks
 from fastpipe.artifacts.spec import ArtifactSpec
 from fastpipe.artifacts.store import Store
-from fastpipe.errors import CacheWarning, ExportError
+from fastpipe.errors import ArtifactError, CacheWarning, ExportError
 
 SPEC = ArtifactSpec(
     weights="w",
@@ -59,8 +61,9 @@ def store(tmp_path) -> Store:
 
 
 def contents(root: Path) -> set[str]:
-    """What a store's folder holds, without lock files, which are empty and stay."""
-    return {path.name for path in root.iterdir() if path.suffix != ".lock"} if root.exists() else set()
+    """What a store's folder holds, without locks and marks of use, which are empty."""
+    found = root.iterdir() if root.exists() else ()
+    return {path.name for path in found if path.suffix != ".lock" and path.name != locks.FOLDER}
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +94,21 @@ def test_another_spec_is_another_artifact(store):
     assert contents(store.root) == {SPEC.key, OTHER.key}
 
 
+def test_what_built_it_need_not_be_installed(store):
+    first = dataclasses.replace(SPEC, versions={"engine": "1", "exporter": "2"})
+    built = store.obtain(first, Builder())
+    gone = dataclasses.replace(SPEC, versions={"engine": "1", "exporter": ""})
+    build = Builder()
+    assert store.obtain(gone, build).folder == built.folder
+    for other in (
+        dataclasses.replace(gone, versions={"engine": "2", "exporter": ""}),
+        dataclasses.replace(gone, weights="v"),
+        dataclasses.replace(gone, versions={"engine": "1", "exporter": "3"}),
+    ):
+        assert store.obtain(other, build).folder != built.folder
+    assert build.built == 3
+
+
 def test_the_manifest_says_what_was_built(store):
     artifact = store.obtain(SPEC, Builder())
     manifest = json.loads((artifact.folder / "manifest.json").read_text())
@@ -115,13 +133,25 @@ def test_only_the_user_may_read_the_folder(store):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("bug"), OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("failure", [RuntimeError("bug"), OSError(5, "Input/output error"), KeyboardInterrupt()])
 def test_a_builder_that_fails_leaves_nothing_and_may_try_again(store, failure):
     with pytest.raises(type(failure)) as raised:
         store.obtain(SPEC, Builder(failure))
     assert raised.value is failure
     assert contents(store.root) == set()
     assert store.find(SPEC.key) is None
+    assert store.obtain(SPEC, Builder()).facts == {"max_tokens": 128}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said_with_its_remedy_and_leaves_nothing(store, number):
+    failure = OSError(number, os.strerror(number))
+    with pytest.raises(ArtifactError, match=str(store.root)) as raised:
+        store.obtain(SPEC, Builder(failure))
+    assert raised.value.errno == number
+    assert "FASTPIPE_CACHE" in raised.value.remedy
+    assert raised.value.__cause__ is failure
+    assert contents(store.root) == set()
     assert store.obtain(SPEC, Builder()).facts == {"max_tokens": 128}
 
 
@@ -133,7 +163,8 @@ def test_the_litter_of_a_dead_builder_is_removed(store):
     (store.root / f"{SPEC.key}.lock").write_text("")  # the lock file of a dead process holds nobody up
     alive = store.root / f"{OTHER.key}.tmp-alive"
     alive.mkdir()
-    assert store.obtain(SPEC, Builder()).facts == {"max_tokens": 128}
+    with locks.building(store.root, OTHER.key):
+        assert store.obtain(SPEC, Builder()).facts == {"max_tokens": 128}
     assert contents(store.root) == {SPEC.key, OTHER.key, alive.name}
 
 
@@ -291,7 +322,7 @@ def test_a_warm_folder_serves_without_being_written_to(store, monkeypatch):
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    for owner, name in ((os, "mkdir"), (os, "rename"), (os, "unlink"), (tempfile, "TemporaryFile")):
+    for owner, name in ((os, "mkdir"), (os, "rename"), (os, "unlink"), (os, "utime"), (tempfile, "TemporaryFile")):
         monkeypatch.setattr(owner, name, refuse)
     monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
     assert store.obtain(SPEC, Builder(RuntimeError("not again"))).facts == {"max_tokens": 128}

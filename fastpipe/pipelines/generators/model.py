@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import GenerationMixin
 
+from fastpipe.artifacts import locks
 from fastpipe.backends import generators
 from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
 from fastpipe.pipelines.request import Request
@@ -74,6 +75,7 @@ class GeneratorModel:
             raise ArtifactError(
                 f"the artifact {self.folder} is gone", remedy="Build the pipeline again with fastpipe.pipeline()."
             )
+        self._lease = locks.hold(self.folder.parent, self.folder.name)
         backend, recipe, threads, limit = self._how
         model = self._engine(backend).load(self.folder, self.kind, recipe, threads, self.config, self.generation_config)
         model.limit = limit
@@ -203,7 +205,9 @@ class GeneratorModel:
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
         """Save the torch model, so that transformers and fastpipe both load the folder."""
-        self.request.torch_model().save_pretrained(save_directory, **kwargs)
+        from fastpipe.pipelines import saving
+
+        saving.save_weights(self, self.request, save_directory, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "folder" not in self.__dict__:
@@ -211,7 +215,7 @@ class GeneratorModel:
         return getattr(self.engine, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_live": (-1, None), "_idle": deque(), "_torch": None}
+        return {**self.__dict__, "_live": (-1, None), "_idle": deque(), "_torch": None, "_lease": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

@@ -60,6 +60,7 @@ class GeneratorSelection(Selection):
                     self.backend.exporter,
                     lambda: self.backend.export(model, folder, kind),
                     lambda: self._difference(folder, rows, wanted),
+                    build.bytes_of(model),
                 )
             except ExportError as failure:
                 raise ExportError(f"{self.backend.name} cannot take {type(model).__name__} ({failure})") from failure
@@ -91,7 +92,7 @@ class GeneratorSelection(Selection):
         return lean.same_behind_padding(model, [prompts[0], prompts[-1][:, : max(prompts[-1].shape[1] // 2, 1)]])
 
     def _quantize(self, folder: Path, source: Artifact, recipe: Recipe) -> dict[str, Any]:
-        with build.quantizing(self.backend.name, recipe.weights):
+        with build.quantizing(self.backend.name, recipe.weights, folder, source):
             self.backend.quantize(source.folder, folder, recipe.weights)
         return dict(source.facts)
 

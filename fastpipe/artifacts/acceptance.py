@@ -1,0 +1,7 @@
+"""Stub."""
+
+from pathlib import Path
+
+
+def check(folder: Path) -> None:
+    """Stub."""
