@@ -237,7 +237,9 @@ def _in_fewer_bits(
         recipe, pipe.report = selection.checked()
     if recipe is FP32:
         return chosen
+    limit = pipe._max_tokens
     pipe.model = selection.narrow_model()
+    pipe._max_tokens = limit  # which goes with the model before
     return plan.decided(chosen, recipe.name, pipe.report.reason)
 
 
