@@ -8,6 +8,7 @@
     │   └── InputTooLongError (RuntimeError)     more tokens than the model has positions
     ├── ExportError (RuntimeError)               an engine cannot take this model
     ├── ArtifactError (OSError)                  a stored artifact is missing or damaged
+    ├── UnsafeFileError (ValueError)             a file from elsewhere is not handed to an engine
     └── UnsupportedOnEngineError (AttributeError) something only the torch model object can do
 
     FastpipeWarning (UserWarning)
@@ -80,6 +81,10 @@ class ExportError(FastpipeError, RuntimeError):
 
 class ArtifactError(FastpipeError, OSError):
     """A stored artifact is missing or damaged."""
+
+
+class UnsafeFileError(FastpipeError, ValueError):
+    """A file from elsewhere is not handed to an engine."""
 
 
 class UnsupportedOnEngineError(FastpipeError, AttributeError):

@@ -213,7 +213,8 @@ class _Ends:
     def over(self, chosen: Array, length: int) -> Array:
         """Tell which rows end with the tokens chosen, of shape (rows,)."""
         at_length = self.longest is not None and length >= self.longest
-        return np.array([at_length or token in self.tokens for token in chosen.tolist()])
+        ended: Array = np.array([at_length or token in self.tokens for token in chosen.tolist()])
+        return ended
 
 
 def _ends(criteria: Any) -> _Ends | None:

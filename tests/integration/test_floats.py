@@ -16,7 +16,7 @@ from tests.conftest import V5
 pytestmark = pytest.mark.skipif(not V5, reason="an engine generates next to transformers 4")
 KINDS = [("text-generation", "llama"), ("summarization", "bart"), ("automatic-speech-recognition", "whisper")]
 LOOSE = fastpipe.Accuracy(agreement=0.0, drift=1e9)
-STRICT = fastpipe.Accuracy(agreement=1.01)
+STRICT = fastpipe.Accuracy(agreement=1.0, drift=1e-9)
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,13 @@ from typing import Any
 
 import huggingface_hub
 import numpy as np
+import onnx
 import pytest
 import transformers
 
 import fastpipe
 from fastpipe.artifacts import build, share
-from fastpipe.artifacts.spec import MANIFEST
+from fastpipe.artifacts.spec import MANIFEST, digest_of_file
 from fastpipe.errors import CacheWarning
 from fastpipe.pipelines.generators.selection import GeneratorSelection
 from fastpipe.pipelines.request import Request
@@ -308,10 +309,27 @@ def _garble(name: str, text: str) -> Callable[[Path], None]:
     return garble
 
 
+def _make_hostile(folder: Path) -> None:
+    """Let a graph ask for an operator from elsewhere, with a manifest that says that all is well."""
+    for path in folder.glob(f"*/{MANIFEST}"):
+        manifest = json.loads(path.read_text())
+        for name, known in manifest["files"].items():
+            file = path.parent / name
+            if file.suffix == ".xml":
+                file.write_text(file.read_text().replace('version="opset1"', 'version="extension"'))
+            if file.suffix == ".onnx":
+                model = onnx.load(file, load_external_data=False)
+                model.graph.node[0].domain = "elsewhere"
+                onnx.save(model, file)
+            known.update(size=file.stat().st_size, sha256=digest_of_file(file))
+        path.write_text(json.dumps(manifest))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         _truncate,
+        _make_hostile,
         _forge("../../../escaped.bin"),
         _forge("/tmp/escaped.bin"),
         _garble("choice.json", "half a"),

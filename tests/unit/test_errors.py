@@ -26,6 +26,7 @@ WITH_INDEX = [kind for kind in ERRORS if issubclass(kind, InputError)]
         ("InputTooLongError", (ValueError, RuntimeError)),
         ("ExportError", (RuntimeError,)),
         ("ArtifactError", (OSError,)),
+        ("UnsafeFileError", (ValueError,)),
         ("UnsupportedOnEngineError", (AttributeError,)),
     ],
 )

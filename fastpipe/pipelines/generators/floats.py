@@ -30,7 +30,7 @@ class FloatSelection(GeneratorSelection):
         model = self.pipe.model
         if not isinstance(model, torch.nn.Module) or self.pipe.dtype != torch.float32:
             return False
-        size = sum(weight.nbytes for weight in model.parameters())
+        size = sum(int(weight.nbytes) for weight in model.parameters())
         return size <= _SHARE * self.hardware.memory_bytes
 
     def checked(self) -> tuple[Recipe, Report]:
