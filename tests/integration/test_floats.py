@@ -22,6 +22,7 @@ STRICT = fastpipe.Accuracy(agreement=1.0, drift=1e-9)
 @pytest.fixture(autouse=True)
 def any_speed_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny model is not faster in bf16, and not every machine multiplies it."""
+    monkeypatch.delenv("FASTPIPE_PRECISION", raising=False)
     monkeypatch.setattr(gate, "_FASTER", 0.0)
     monkeypatch.setattr(Hardware, "has_bf16", True)
 
@@ -32,7 +33,7 @@ def answer(pipe: Any, task: str) -> Any:
     return pipe("a small river runs past the old mill", max_new_tokens=6, do_sample=False)
 
 
-@pytest.mark.filterwarnings("ignore::fastpipe.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::fastpipe.errors.FallbackWarning")
 @pytest.mark.parametrize(("task", "name"), KINDS)
 def test_what_passes_runs_in_bf16(models: Any, tmp_path: Any, task: str, name: str) -> None:
     pipe = fastpipe.pipeline(task, model=models[name], accuracy=LOOSE, cache_dir=tmp_path)
@@ -45,7 +46,7 @@ def test_what_passes_runs_in_bf16(models: Any, tmp_path: Any, task: str, name: s
     assert again.report == pipe.report  # remembered
 
 
-@pytest.mark.filterwarnings("ignore::fastpipe.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::fastpipe.errors.FallbackWarning")
 def test_what_does_not_pass_stays_in_fp32(models: Any, tmp_path: Any) -> None:
     pipe = fastpipe.pipeline("text-generation", model=models["llama"], accuracy=STRICT, cache_dir=tmp_path)
     assert (pipe.plan.precision, pipe.dtype) == ("fp32", torch.float32)
@@ -54,7 +55,7 @@ def test_what_does_not_pass_stays_in_fp32(models: Any, tmp_path: Any) -> None:
     assert answer(pipe, "text-generation") == answer(reference, "text-generation")
 
 
-@pytest.mark.filterwarnings("ignore::fastpipe.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::fastpipe.errors.FallbackWarning")
 @pytest.mark.parametrize(
     "said", [{"precision": "fp32"}, {"dtype": torch.float32}, {"accuracy": None}, {"backend": "torch"}], ids=str
 )
@@ -64,7 +65,7 @@ def test_nothing_is_tried_where_the_user_said_what_to_run(models: Any, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.filterwarnings("ignore::fastpipe.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::fastpipe.errors.FallbackWarning")
 def test_a_model_of_the_users_is_left_as_it_is(models: Any, tmp_path: Any) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(models["llama"], dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(models["llama"])

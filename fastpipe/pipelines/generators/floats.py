@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ class FloatSelection(GeneratorSelection):
         """Check, or remember the answer."""
         accuracy = self._accuracy()
         assert accuracy is not None  # whoever wants no check is not asked
-        report = self._remembered(accuracy, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # names of arguments differ between versions of transformers
+            report = self._remembered(accuracy, None)
         return next(recipe for recipe in self.ladder if recipe.name == report.chosen), report
 
     def narrow_model(self) -> Any:
