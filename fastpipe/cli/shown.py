@@ -1,0 +1,53 @@
+"""How commands answer: tables for people, one JSON object for programs, errors in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# What transformers raises for a model or a task that is not there.
+OF_TRANSFORMERS = (KeyError, OSError, RuntimeError)
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")]
+
+
+def print_json(values: Any) -> None:
+    """Print plain values as JSON, which `Console` would break into lines."""
+    typer.echo(json.dumps(values, indent=1, ensure_ascii=False))
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Print a table, whose last column may take several lines; rows that begin with "*" stand out."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=number < len(head) - 1)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row), style="bold" if row[0].startswith("*") else "")
+    Console().print(table)
+
+
+def readable(size_bytes: int) -> str:
+    """Give a size as text, such as "1.5 GB"."""
+    power = min((len(str(size_bytes)) - 1) // 3, len(_UNITS) - 1)
+    return f"{size_bytes / 1000**power:.{min(power, 1)}f} {_UNITS[power]}"
+
+
+@contextmanager
+def in_one_line(*errors: type[Exception]) -> Iterator[None]:
+    """Print an error as its message, and leave with exit code 1."""
+    try:
+        yield
+    except errors as error:
+        said = error.args[0] if isinstance(error, KeyError) and error.args else error  # str() of one is its repr()
+        Console(stderr=True).print(f"error: {said}", style="red", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
