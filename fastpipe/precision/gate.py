@@ -232,8 +232,12 @@ def _judged(candidates: Sequence[Candidate], chosen: str, unit: str) -> Iterable
         else:
             yield replace(
                 c,
-                verdict=f"passed, and is not clearly faster than {chosen} ({c.rate:.0f} and {best.rate:.0f} {unit}/s)",
+                verdict=f"passed, and is not clearly faster than {chosen} ({_shown(c.rate)} and {_shown(best.rate)} {unit}/s)",
             )
+
+
+def _shown(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _reason(found: Mapping[str, Candidate], chosen: str, named: str | None, measure: Measure) -> str:
