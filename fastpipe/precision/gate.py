@@ -230,10 +230,8 @@ def _judged(candidates: Sequence[Candidate], chosen: str, unit: str) -> Iterable
         elif c.recipe == FP32.name:
             yield replace(c, verdict="the reference")
         else:
-            yield replace(
-                c,
-                verdict=f"passed, and is not clearly faster than {chosen} ({_shown(c.rate)} and {_shown(best.rate)} {unit}/s)",
-            )
+            rates = f"{_shown(c.rate)} and {_shown(best.rate)} {unit}/s"
+            yield replace(c, verdict=f"passed, and is not clearly faster than {chosen} ({rates})")
 
 
 def _shown(rate: float) -> str:
