@@ -72,7 +72,8 @@ def diagnose() -> Diagnosis:
     hardware = detect_hardware()
     engines = registry.engines(hardware)
     versions = {name: registry.version_of(name) for name in _LIBRARIES}
-    faults = [fault for engine in engines if engine.version and (fault := _fault_of_engine(engine.name))]
+    ours = [engine.name for engine in engines if engine.version and engine.name in registry.BACKENDS]
+    faults = [fault for name in ours if (fault := _fault_of_engine(name))]
     store, faults = _store(faults)
     return Diagnosis(
         hardware=str(hardware),
@@ -117,8 +118,8 @@ def _store(faults: list[str]) -> tuple[Store, list[str]]:
     except FastpipeError as error:
         return Store(), [*faults, str(error)]
     try:
-        store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=store.root):
+        there = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+        with tempfile.TemporaryFile(dir=there):  # where it is, or will be made
             pass
     except OSError as error:
         faults = [*faults, f"{store.root} cannot be written to ({error}). Set FASTPIPE_CACHE to a writable folder."]
@@ -127,8 +128,9 @@ def _store(faults: list[str]) -> tuple[Store, list[str]]:
 
 def _free(store: Store) -> int:
     try:
-        return shutil.disk_usage(store.root).free
-    except OSError:
+        there = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+        return shutil.disk_usage(there).free
+    except OSError:  # it is said among the faults
         return 0
 
 

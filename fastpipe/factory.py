@@ -12,7 +12,6 @@ import torch
 import transformers
 
 from fastpipe import options, plan
-from fastpipe.artifacts.share import Shared
 from fastpipe.artifacts.store import Store
 from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
@@ -34,7 +33,6 @@ from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
 from fastpipe.precision.recipes import FP32, SPEECH
 from fastpipe.precision.report import Report
-from fastpipe.tasks import Task
 
 
 class NothingFasterError(Exception):
@@ -124,6 +122,13 @@ def make(
         MissingBackendError: As `pipeline`.
     """
     shared = saving.find(request, Store(own.cache_dir))
+    case: dict[str, Any] = {
+        "request": request,
+        "task": request.task,
+        "hardware": hardware,
+        "options": own,
+        "given": given,
+    }
     failed: dict[str, str] = {}
     in_fp32 = ""  # the first engine that nothing faster was left to
     while True:
@@ -147,15 +152,17 @@ def make(
             continue
         if chosen.backend == "torch" or request.task is None:
             pipe = _on_torch(request, chosen)
-            if request.task and request.task.generates and chosen.precision == "fp32":
-                chosen = _in_fewer_bits(pipe, request, request.task, chosen, hardware, own, given, precision)
+            if _may_narrow(pipe, request, chosen, own, precision) and hardware.has_bf16:
+                chosen = _in_fewer_bits(FloatSelection(pipe=pipe, plan=chosen, **case))
             break
         try:
             if request.task.generates:
-                pipe, chosen = _generating(request, request.task, chosen, hardware, own, given, shared)
+                pipe = _around(GeneratorModel(request, request.task.generates), request)
+                chosen = _generating(GeneratorSelection(pipe=pipe, plan=chosen, shared=shared, **case))
                 break
             settled = own.backend != "auto" or tuned is not None or in_fp32 == chosen.backend
-            pipe, chosen = _on_engine(request, request.task, chosen, hardware, own, given, tuned, settled, shared)
+            pipe = _around(EngineModel(request), request)
+            chosen = _on_engine(Selection(pipe=pipe, plan=chosen, tuned=tuned, shared=shared, **case), settled)
             break
         except NothingFasterError as error:
             in_fp32 = in_fp32 or chosen.backend
@@ -213,24 +220,17 @@ def _on_torch(request: Request, chosen: plan.Plan) -> Any:
     return pipe
 
 
-def _in_fewer_bits(
-    pipe: Any,
-    request: Request,
-    task: Task,
-    chosen: plan.Plan,
-    hardware: Hardware,
-    own: options.Options,
-    given: calibration.Calibration | None,
-    precision: str | None,
-) -> plan.Plan:
-    """Give a generator that no engine takes its weights in bf16, where that is faster here and passes the check."""
-    open_ = precision in (None, "auto") and own.backend == "auto" and own.accuracy is not None
-    plain = request.model_id and not request.own_class and not request.obstacle
-    if not (open_ and plain and hardware.has_bf16 and chosen.device.startswith("cpu")):
-        return chosen
-    selection = FloatSelection(
-        pipe=pipe, request=request, task=task, plan=chosen, hardware=hardware, options=own, given=given
-    )
+def _may_narrow(pipe: Any, request: Request, chosen: plan.Plan, own: options.Options, precision: str | None) -> bool:
+    """Tell whether the user left it to us how a generator that no engine takes computes."""
+    left_to_us = precision in (None, "auto") and own.backend == "auto" and own.accuracy is not None
+    generates = request.task is not None and bool(request.task.generates)
+    plain = request.model_id is not None and not request.own_class and not request.obstacle
+    return generates and left_to_us and plain and chosen.device.startswith("cpu") and pipe.dtype == torch.float32
+
+
+def _in_fewer_bits(selection: FloatSelection) -> plan.Plan:
+    """Give a generator on torch its weights in bf16, where that is faster here and passes the check."""
+    pipe, chosen = selection.pipe, selection.plan
     if not selection.fits():
         return chosen
     with contextlib.closing(selection.steps):
@@ -243,36 +243,24 @@ def _in_fewer_bits(
     return plan.decided(chosen, recipe.name, pipe.report.reason)
 
 
-def _on_engine(
-    request: Request,
-    task: Task,
-    chosen: plan.Plan,
-    hardware: Hardware,
-    own: options.Options,
-    given: calibration.Calibration | None,
-    tuned: Tuned | None,
-    settled: bool,
-    shared: Shared | None,
-) -> tuple[Any, plan.Plan]:
-    """Choose the recipe, find or build its artifact, load it, and put it where transformers puts the model.
+def _around(model: Any, request: Request) -> Any:
+    """Make the pipeline, before there is anything in its model: what its components give is part of what is built."""
+    own_class = request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
+    return request.engine_pipeline(model, components.of(request), own_class)
+
+
+def _on_engine(selection: Selection, settled: bool) -> plan.Plan:
+    """Choose the recipe, find or build its artifact, and load it into the model of the selection's pipeline.
+
+    Args:
+        selection: The recipes.
+        settled: Whether this engine serves even where only fp32 is left.
 
     Raises:
         ExportError: The engine cannot take the model.
         NothingFasterError: The accuracy check refused all that is faster than fp32, and the engine is not settled.
     """
-    model = EngineModel(request)
-    pipe = _around(model, request)
-    selection = Selection(
-        pipe=pipe,
-        request=request,
-        task=task,
-        plan=chosen,
-        hardware=hardware,
-        options=own,
-        given=given,
-        tuned=tuned,
-        shared=shared,
-    )
+    pipe, chosen = selection.pipe, selection.plan
     with contextlib.closing(selection.steps):
         recipe, report = selection.choose()
         settled = settled or selection.follows
@@ -282,55 +270,31 @@ def _on_engine(
             )
         artifact = selection.compiled(recipe)
         asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
-        model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts, dtype=asked)
+        pipe.model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts, dtype=asked)
         speed = selection.speed(recipe, artifact.facts)
     selection.equip(artifact.facts, speed)
     pipe.report, pipe._served = report, selection.served(recipe)
-    return pipe, plan.decided(chosen, recipe.name, report.reason, speed.streams)
+    return plan.decided(chosen, recipe.name, report.reason, speed.streams)
 
 
-def _around(model: Any, request: Request) -> Any:
-    """Make the pipeline, before there is anything in its model: what its components give is part of what is built."""
-    own_class = request.pipeline_class if request.own_class else fast_class(request.pipeline_class)
-    return request.engine_pipeline(model, components.of(request), own_class)
-
-
-def _generating(
-    request: Request,
-    task: Task,
-    chosen: plan.Plan,
-    hardware: Hardware,
-    own: options.Options,
-    given: calibration.Calibration | None,
-    shared: Shared | None,
-) -> tuple[Any, plan.Plan]:
+def _generating(selection: GeneratorSelection) -> plan.Plan:
     """The same for a model that generates.
 
     Raises:
         ExportError: The engine cannot take the model.
     """
-    model = GeneratorModel(request, task.generates)
-    pipe = _around(model, request)
-    selection = GeneratorSelection(
-        pipe=pipe,
-        request=request,
-        task=task,
-        plan=chosen,
-        hardware=hardware,
-        options=own,
-        given=given,
-        shared=shared,
-    )
+    pipe, chosen = selection.pipe, selection.plan
+    model = pipe.model
     with contextlib.closing(selection.steps):
         recipe, report = selection.choose()
         artifact = selection.artifact(recipe)
         model.load(artifact.folder, chosen.backend, recipe, chosen.threads, artifact.facts["max_tokens"])
     pipe._max_tokens = artifact.facts["max_tokens"]
     exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
-    if exact and model.counts and task.generates != SPEECH and not request.own_class:
+    if exact and model.counts and selection.task.generates != SPEECH and not selection.request.own_class:
         pipe._prompts = Prompts(model, artifact.facts["left_padding"])
     pipe.report, pipe._served = report, selection.served(recipe)
-    return pipe, plan.decided(chosen, recipe.name, report.reason)
+    return plan.decided(chosen, recipe.name, report.reason)
 
 
 def _signature() -> inspect.Signature:

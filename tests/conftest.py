@@ -32,6 +32,7 @@ import transformers  # noqa: E402
 
 import fastpipe  # noqa: E402
 from fastpipe.pipelines import restored  # noqa: E402
+from tests import tasks  # noqa: E402
 from tests.models import Models  # noqa: E402
 
 V5 = int(transformers.__version__.partition(".")[0]) >= 5
@@ -55,11 +56,7 @@ def fp(models: Models) -> Callable[..., Any]:
     def make(task: str, name: str, backend: str = "auto", **options: Any) -> Any:
         return fastpipe.pipeline(task, model=models[name], backend=backend, **options)
 
-    def take(*args: Any, **options: Any) -> Any:
-        _used.append(make(*args, **options))
-        return _used[-1]
-
-    return take
+    return lambda *args, **options: tasks.noted(make(*args, **options))
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +84,6 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # docs/tasks.md: what runs where, from the tests that passed (`pytest --tasks FOLDER`).
 
-_used: list[Any] = []
 _passed: dict[str, dict[str, str]] = {}
 
 
@@ -96,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    _used.clear()
+    tasks.used.clear()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -106,7 +102,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Any:
     report = outcome.get_result()
     if report.when != "call" or not report.passed:
         return
-    for pipe in _used:
+    for pipe in tasks.used:
         plan = pipe.plan
         rejected = [choice.reason for choice in plan.rejected if choice.what == "backend" and choice.value != "torch"]
         entry = {

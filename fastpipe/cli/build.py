@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -25,7 +27,9 @@ def build(
 
     Example: fastpipe build distilbert-base-uncased-finetuned-sst-2-english --task text-classification
     """
-    with in_one_line(FastpipeError, *OF_TRANSFORMERS), Console(stderr=True).status(f"building {model}"):
+    status = Console(stderr=True).status(f"building {model}")
+    # What libraries print is not part of the answer.
+    with in_one_line(FastpipeError, *OF_TRANSFORMERS), status, contextlib.redirect_stdout(sys.stderr):
         from fastpipe.factory import pipeline
 
         said = {"backend": backend, "precision": precision, "cache_dir": cache_dir}

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-# What transformers raises for a model or a task that is not there.
-OF_TRANSFORMERS = (KeyError, OSError, RuntimeError)
+# What transformers raises for a model or a task that is not there, or that asks for more than is allowed or installed.
+OF_TRANSFORMERS = (ImportError, KeyError, OSError, RuntimeError, ValueError)
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 

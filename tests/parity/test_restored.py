@@ -29,6 +29,7 @@ from tests.compare import assert_same
 from tests.conftest import BACKENDS, ENGINES, V5
 from tests.golden.cases import ASKED, BEIJING, CASES, GENERATED, HERE, LONG, QUESTIONS, RESULTS, RIVER, TOWER
 from tests.golden.models import GoldenModels
+from tests.tasks import noted
 
 ANSWERS = json.loads(RESULTS.read_text(encoding="utf-8"))
 OF_MODELS = {
@@ -52,9 +53,13 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenModels:
 
 
 @cache
+def _made(task: str, **options: Any) -> Any:
+    return fastpipe.pipeline(task, **options)
+
+
 def made(task: str, **options: Any) -> Any:
     """`fastpipe.pipeline`; those with equal arguments are made once."""
-    return fastpipe.pipeline(task, **options)
+    return noted(_made(task, **options))
 
 
 def assert_golden(got: Any, wanted: Any) -> None:

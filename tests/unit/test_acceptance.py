@@ -83,6 +83,8 @@ def test_ordinary_graphs_are_accepted(folder: Path) -> None:
         {"location": "model.onnx.data", "offset": "0", "length": "1000"},
         {"location": "model.onnx.data", "offset": "-4"},
         {"location": "model.onnx.data", "offset": "zero"},
+        {"location": "model.onnx.data", "length": "-1"},
+        {"location": "model.onnx.data", "prepacked": "anything"},
     ],
     ids=str,
 )
@@ -92,6 +94,45 @@ def test_weights_elsewhere_are_refused(folder: Path, location: dict[str, str], i
         (folder / "link.bin").symlink_to(folder.parent / "secret.bin")
     onnx.save(onnx_model(external=location, inner=inner), folder / "model.onnx")
     with pytest.raises(UnsafeFileError, match=r"model\.onnx|link\.bin"):
+        acceptance.check(folder)
+
+
+def calling_itself(operator: str) -> Any:
+    """A model with a function `known` in a domain of its own, and a node of that domain."""
+    model = onnx_model(domain="own")
+    model.graph.node[0].op_type = operator
+    product = helper.make_node("MatMul", ["a", "b"], ["c"])
+    opset = helper.make_opsetid("", 18)
+    model.functions.append(helper.make_function("own", "known", ["a", "b"], ["c"], [product], [opset]))
+    return model
+
+
+def test_functions_of_the_model_are_known_by_name(folder: Path) -> None:
+    onnx.save(calling_itself("known"), folder / "model.onnx")
+    acceptance.check(folder)
+    onnx.save(calling_itself("unknown"), folder / "model.onnx")
+    with pytest.raises(UnsafeFileError, match="unknown"):
+        acceptance.check(folder)
+
+
+def test_programs_are_refused_in_the_engines_own_domain(folder: Path) -> None:
+    model = onnx_model(domain="com.microsoft")
+    model.graph.node[0].op_type = "EPContext"
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(UnsafeFileError, match="EPContext"):
+        acceptance.check(folder)
+
+
+def test_an_empty_graph_is_refused(folder: Path) -> None:
+    (folder / "model.onnx").touch()
+    with pytest.raises(UnsafeFileError, match=r"model\.onnx"):
+        acceptance.check(folder)
+
+
+def test_links_in_a_circle_are_refused(folder: Path) -> None:
+    (folder / "a.bin").symlink_to("b.bin")
+    (folder / "b.bin").symlink_to("a.bin")
+    with pytest.raises(UnsafeFileError, match=r"a\.bin"):
         acceptance.check(folder)
 
 
@@ -141,6 +182,8 @@ ENTITY = '<?xml version="1.0"?><!DOCTYPE net [<!ENTITY x SYSTEM "file:///etc/hos
         edited('size="48"', 'size=""'),
         edited('offset="0"', 'offset="-8"'),
         edited('type="MatMul" version="opset1"', 'type="MatMul" version="extension"'),
+        edited('type="MatMul" version="opset1"', 'type="MatMul" version="opset0"'),
+        edited('offset="0" size="48"', ""),
         edited("</net>", ""),
         edited("<net ", "<nut "),
         without_weights,

@@ -27,11 +27,8 @@ class FloatSelection(GeneratorSelection):
     """The ladder of torch: nothing is built, and what is compared are models as transformers loads them."""
 
     def fits(self) -> bool:
-        """Tell whether there is something to choose, and the memory to try it."""
-        model = self.pipe.model
-        if not isinstance(model, torch.nn.Module) or self.pipe.dtype != torch.float32:
-            return False
-        size = sum(int(weight.nbytes) for weight in model.parameters())
+        """Tell whether there is the memory to try it."""
+        size = sum(int(weight.nbytes) for weight in self.pipe.model.parameters())
         return size <= _SHARE * self.hardware.memory_bytes
 
     def checked(self) -> tuple[Recipe, Report]:
