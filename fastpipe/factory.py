@@ -328,7 +328,7 @@ def _generating(
     pipe._max_tokens = artifact.facts["max_tokens"]
     exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
     if exact and model.counts and task.generates != SPEECH and not request.own_class:
-        pipe._prompts = Prompts(model, artifact.facts["left_padding"])
+        pipe._prompts = Prompts(model, artifact.facts.get("left_padding", False))
     pipe.report, pipe._served = report, selection.served(recipe)
     return pipe, plan.decided(chosen, recipe.name, report.reason)
 

@@ -95,6 +95,17 @@ def permissions(root: Path) -> int:
     return root.stat().st_mode & 0o777 | 0o700
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, and those that it is to be in: what is made is for this user alone, what is there stays as it is.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 class Lease:
     """A mark that says that this process uses an artifact, for as long as this object is there."""
 
@@ -178,7 +189,7 @@ class _Process:
 
     def hold(self, key: str) -> None:
         self._keys[key] += 1
-        (self.folder / key).touch()
+        (self.folder / key).touch(mode=permissions(self.folder) & 0o666)
 
     def release(self, key: str) -> None:
         """Take a mark back; in a forked process it is the parent's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -204,8 +205,9 @@ class Building:
         spec = self._spec_of(recipe, self._question_of_speed(recipe))
 
         def timed(folder: Path) -> dict[str, Any]:
-            if (ready := self._taken(spec, folder)) is not None:
-                return ready
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # they say something else
+                if (ready := self._taken(spec, folder)) is not None:
+                    return Speed.from_dict(ready).to_dict()
             threads, batchable = self.plan.threads, Padding(facts["padding"]) is not Padding.SINGLE
             model, limit = self.pipe.model, facts["max_tokens"]
             if self.task.modality == "text":
