@@ -14,12 +14,13 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fastpipe._version import __version__
 from fastpipe.artifacts import acceptance, records
-from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of_config_file, digest_of_file
+from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of, digest_of_config_file, digest_of_file
 from fastpipe.artifacts.store import Artifact
 from fastpipe.errors import CacheWarning, FastpipeError
 
@@ -68,6 +69,12 @@ class Shared:
 
     folder: Path
     choice: Choice
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify them, by the manifests, which have the digests of their files."""
+        files = sorted(self.folder.glob(f"*/{MANIFEST}"))
+        return digest_of([asdict(self.choice), *map(digest_of_file, files)])
 
     def take(self, spec: ArtifactSpec, folder: Path) -> dict[str, Any] | None:
         """Copy an artifact.
