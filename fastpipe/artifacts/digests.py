@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fastpipe.artifacts import records
+from fastpipe.artifacts import locks, records
 from fastpipe.artifacts.spec import digest_of, digest_of_file
 
 FOLDER = "digests"
@@ -85,7 +85,7 @@ def _identity(path: Path) -> dict[str, int]:
 
 
 def _write(note: Path, text: str) -> None:
-    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    locks.make_private(note.parent)
     with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False, encoding="utf-8") as file:
         try:
             file.write(text)

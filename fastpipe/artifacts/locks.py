@@ -148,7 +148,7 @@ def temporary_folder() -> Path:
             if ours and not _is_held(folder / _ALIVE):
                 shutil.rmtree(folder)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
-    lock, owner = filelock.FileLock(folder / _ALIVE, thread_local=False), os.getpid()
+    lock, owner = filelock.FileLock(folder / _ALIVE, mode=0o600, thread_local=False), os.getpid()
     lock.acquire(timeout=0)
 
     def end() -> None:
@@ -183,7 +183,7 @@ class _Process:
                 folder.chmod(permissions(root))
         self._owner = os.getpid()
         self._keys: Counter[str] = Counter()
-        self._lock = filelock.FileLock(self.folder / _ALIVE, thread_local=False)
+        self._lock = filelock.FileLock(self.folder / _ALIVE, mode=permissions(root) & 0o666, thread_local=False)
         self._lock.acquire(timeout=0)
         atexit.register(self.close)
 

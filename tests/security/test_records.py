@@ -100,8 +100,9 @@ def within(*folders: Path) -> Iterator[None]:
 
 NAMES = st.one_of(
     st.sampled_from(
-        ["../../../outside.bin", "../../outside.bin", "weights.bin/../../../../outside.bin", "..\\outside.bin", "/etc/hostname", "", ".",
-         "..", "C:outside", "\\\\host\\share", "a\0b", "n" * 5000, "weights.bin/x", "weights.bin", "nul", "\ud800"]
+        ["../../../outside.bin", "../../outside.bin", "weights.bin/../../../../outside.bin", "..\\outside.bin", "..",
+         "/etc/hostname", "", ".", "C:outside", "\\\\host\\share", "a\0b", "n" * 5000, "weights.bin/x", "weights.bin",
+         "nul", "\ud800"]
     ),
     st.text(max_size=8),
 )  # fmt: skip
