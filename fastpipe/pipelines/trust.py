@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import transformers
 from transformers.utils.hub import cached_file
 
+from fastpipe.artifacts import records
 from fastpipe.errors import OptionError
 
 _TOKENS = ("token", "use_auth_token")
@@ -31,6 +33,17 @@ def brings_generate(model: Any, hub_arguments: Mapping[str, Any]) -> bool:
     return cached_file(model, _GENERATE, _raise_exceptions_for_missing_entries=False, **hub_arguments) is not None
 
 
+def _named(arguments: Mapping[str, Any]) -> Iterator[str | Path]:
+    """Give the models that arguments name, and the one that an adapter in a folder is for."""
+    for model in (arguments.get("model"), arguments.get("assistant_model")):
+        if isinstance(model, (str, Path)):
+            yield model
+            with contextlib.suppress(OSError, ValueError):
+                base = records.read(Path(model, "adapter_config.json")).get("base_model_name_or_path")
+                if isinstance(base, str):
+                    yield base
+
+
 def reject_untrusted_generate(arguments: Mapping[str, Any]) -> None:
     """Refuse a folder whose code the installed transformers would run without being told to.
 
@@ -43,9 +56,7 @@ def reject_untrusted_generate(arguments: Mapping[str, Any]) -> None:
     if not _RUNS_UNASKED or arguments.get("trust_remote_code"):
         return
     subfolder = (arguments.get("model_kwargs") or {}).get("subfolder") or ""
-    for model in (arguments.get("model"), arguments.get("assistant_model")):
-        if not isinstance(model, (str, Path)):
-            continue
+    for model in _named(arguments):
         if any(Path(model, inner, _GENERATE).exists() for inner in ("", subfolder)):
             raise OptionError(
                 f"the folder {str(model)!r} brings code of its own to generate with, {_GENERATE}",

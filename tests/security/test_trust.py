@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,15 @@ def test_what_was_trusted_is_trusted_where_it_is_saved(repository: Repository, t
 
 @pytest.mark.parametrize("kind", ["a way of generating"])
 @pytest.mark.skipif(V5, reason="transformers 5 leaves the code alone")
-def test_what_transformers_4_would_run_unasked_is_said(repository: Repository, models: Models) -> None:
+def test_what_transformers_4_would_run_unasked_is_said(repository: Repository, models: Models, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"custom_generate.*trust_remote_code=True"):
         fastpipe.pipeline("text-generation", model=repository.folder)
     with pytest.raises(OptionError, match=r"custom_generate"):
         fastpipe.pipeline("text-generation", model=models["gpt2"], assistant_model=str(repository.folder))
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(repository.folder)})
+    )
+    with pytest.raises(OptionError, match=r"custom_generate"):
+        fastpipe.pipeline("text-generation", model=str(tmp_path / "adapter"))
     assert not repository.ran()
