@@ -292,7 +292,7 @@ def _generating(selection: GeneratorSelection) -> plan.Plan:
     pipe._max_tokens = artifact.facts["max_tokens"]
     exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
     if exact and model.counts and selection.task.generates != SPEECH and not selection.request.own_class:
-        pipe._prompts = Prompts(model, artifact.facts["left_padding"])
+        pipe._prompts = Prompts(model, artifact.facts.get("left_padding", False))
     pipe.report, pipe._served = report, selection.served(recipe)
     return plan.decided(chosen, recipe.name, report.reason)
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from fastpipe.artifacts import locks, records
 from fastpipe.artifacts.spec import digest_of, digest_of_file
 
 FOLDER = "digests"
@@ -44,7 +45,7 @@ def digest_of_known_file(path: Path, memory: Path) -> str:
         return digest_of_file(path)
     note = _note(path, memory)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(note.read_text("utf-8"))
+        kept = records.read(note)
         if kept["file"] == before:
             return str(kept["sha256"])
     digest = digest_of_file(path)
@@ -84,7 +85,7 @@ def _identity(path: Path) -> dict[str, int]:
 
 
 def _write(note: Path, text: str) -> None:
-    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    locks.make_private(note.parent)
     with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False, encoding="utf-8") as file:
         try:
             file.write(text)

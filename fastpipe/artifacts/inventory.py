@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 import shutil
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastpipe.artifacts import digests, locks
+from fastpipe.artifacts import digests, locks, records
 from fastpipe.artifacts.spec import MANIFEST
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ def _entry(folder: Path, in_use: bool) -> Entry | None:
     except (OSError, StopIteration):
         return None
     try:
-        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+        manifest = records.read(folder / MANIFEST)
         known = _described(manifest)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         manifest, known = {}, dict.fromkeys(("model", "task", "backend", "precision"), "") | {"kind": "damaged"}

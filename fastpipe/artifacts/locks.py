@@ -95,6 +95,17 @@ def permissions(root: Path) -> int:
     return root.stat().st_mode & 0o777 | 0o700
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, and those that it is to be in: what is made is for this user alone, what is there stays as it is.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 class Lease:
     """A mark that says that this process uses an artifact, for as long as this object is there."""
 
@@ -137,7 +148,7 @@ def temporary_folder() -> Path:
             if ours and not _is_held(folder / _ALIVE):
                 shutil.rmtree(folder)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
-    lock, owner = filelock.FileLock(folder / _ALIVE, thread_local=False), os.getpid()
+    lock, owner = filelock.FileLock(folder / _ALIVE, mode=0o600, thread_local=False), os.getpid()
     lock.acquire(timeout=0)
 
     def end() -> None:
@@ -172,13 +183,13 @@ class _Process:
                 folder.chmod(permissions(root))
         self._owner = os.getpid()
         self._keys: Counter[str] = Counter()
-        self._lock = filelock.FileLock(self.folder / _ALIVE, thread_local=False)
+        self._lock = filelock.FileLock(self.folder / _ALIVE, mode=permissions(root) & 0o666, thread_local=False)
         self._lock.acquire(timeout=0)
         atexit.register(self.close)
 
     def hold(self, key: str) -> None:
         self._keys[key] += 1
-        (self.folder / key).touch()
+        (self.folder / key).touch(mode=permissions(self.folder) & 0o666)
 
     def release(self, key: str) -> None:
         """Take a mark back; in a forked process it is the parent's."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fastpipe._version import __version__
-from fastpipe.artifacts import acceptance
-from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of_config_file, digest_of_file
+from fastpipe.artifacts import acceptance, records
+from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of, digest_of_config_file, digest_of_file
 from fastpipe.artifacts.store import Artifact
 from fastpipe.errors import CacheWarning, FastpipeError
 
@@ -68,6 +70,12 @@ class Shared:
     folder: Path
     choice: Choice
 
+    @cached_property
+    def digest(self) -> str:
+        """Identify them, by the manifests, which have the digests of their files."""
+        files = sorted(self.folder.glob(f"*/{MANIFEST}"))
+        return digest_of([asdict(self.choice), *map(digest_of_file, files)])
+
     def take(self, spec: ArtifactSpec, folder: Path) -> dict[str, Any] | None:
         """Copy an artifact.
 
@@ -84,8 +92,8 @@ class Shared:
         for manifest in self._manifests():
             if _portable(manifest["spec"]) == _portable(spec.to_dict()) and self._runs(manifest["spec"], spec):
                 try:
-                    return self._copied(manifest, folder)
-                except (OSError, ValueError, TypeError, KeyError, FastpipeError) as error:
+                    return self._copied(manifest, spec, folder)
+                except (OSError, ValueError, FastpipeError) as error:
                     for path in folder.iterdir():
                         path.unlink() if path.is_file() else shutil.rmtree(path)
                     warnings.warn(f"{self.folder}: its ready files are not used ({error}); building", CacheWarning)
@@ -94,15 +102,12 @@ class Shared:
     def _manifests(self) -> Iterator[dict[str, Any]]:
         for path in sorted(self.folder.glob(f"*/{MANIFEST}")):
             try:
-                manifest = json.loads(path.read_text("utf-8"))
+                manifest = records.read(path)
             except (OSError, ValueError) as error:
                 warnings.warn(f"{path} is unreadable ({error})", CacheWarning)
                 continue
-            if (
-                isinstance(manifest, dict)
-                and manifest.get("format") == FORMAT
-                and isinstance(manifest.get("spec"), dict)
-            ):
+            spec = manifest.get("spec")
+            if manifest.get("format") == FORMAT and isinstance(spec, dict) and isinstance(spec.get("versions"), dict):
                 yield {**manifest, "folder": path.parent}
 
     def _runs(self, built: Mapping[str, Any], wanted: ArtifactSpec) -> bool:
@@ -110,19 +115,21 @@ class Shared:
         names = self.choice.versions
         return all(_number(built["versions"].get(n)) <= _number(wanted.versions.get(n)) for n in names)
 
-    def _copied(self, manifest: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        for name, expected in manifest["files"].items():
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
-                raise ValueError(f"{name!r} is no name of a file in it")
-            target = folder / path
+    def _copied(self, manifest: Mapping[str, Any], spec: ArtifactSpec, folder: Path) -> dict[str, Any]:
+        facts = manifest.get("facts") if spec.choice else records.facts_of_graph(manifest)
+        if not isinstance(facts, dict):
+            raise ValueError("it has no facts")
+        for name, expected in records.files_of(manifest).items():
+            origin, target = manifest["folder"] / name, folder / name
+            if not os.path.isfile(origin) or origin.stat().st_size != expected.size:  # a link to a device has no end
+                raise ValueError(f"{name} is damaged")
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(manifest["folder"] / path, target)
-            if digest_of_file(target) != expected["sha256"]:
+            shutil.copyfile(origin, target)
+            if digest_of_file(target) != expected.sha256:
                 raise ValueError(f"{name} is damaged")
         acceptance.check(folder)
         logger.info("taking %s", manifest["folder"])
-        return dict(manifest["facts"])
+        return facts
 
 
 def find(folder: Path, weights: Callable[[], str], task: str) -> Shared | None:
@@ -138,14 +145,14 @@ def find(folder: Path, weights: Callable[[], str], task: str) -> Shared | None:
     """
     place = folder / FOLDER
     try:
-        values = json.loads((place / _CHOICE).read_text("utf-8"))
+        values = records.read(place / _CHOICE)
         if values.pop("format") != FORMAT:
             return None
-        choice = Choice(**{**values, "isa": tuple(values["isa"])})
+        choice = _chosen(values)
         config = digest_of_config_file(folder / CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         warnings.warn(f"{place / _CHOICE} is unreadable ({error!r}): its ready files are not used", CacheWarning)
         return None
     if choice.task != task:
@@ -154,6 +161,20 @@ def find(folder: Path, weights: Callable[[], str], task: str) -> Shared | None:
         warnings.warn(f"{place}: its ready files are of other weights or another config; not used", CacheWarning)
         return None
     return Shared(folder=place, choice=choice)
+
+
+def _chosen(values: Mapping[str, Any]) -> Choice:
+    """Make a choice of what JSON says.
+
+    Raises:
+        KeyError, TypeError, ValueError: It says something else.
+    """
+    choice = Choice(**{**values, "isa": tuple(values["isa"])})
+    words = (choice.weights, choice.config, choice.task, choice.backend, choice.precision, choice.calibration)
+    mappings = (choice.versions, choice.report)
+    if not all(isinstance(w, str) for w in (*words, *choice.isa)) or not all(isinstance(m, dict) for m in mappings):
+        raise ValueError("its values are of other kinds")
+    return choice
 
 
 def write(folder: Path, choice: Choice, artifacts: Sequence[tuple[Artifact, ArtifactSpec]]) -> None:
@@ -184,4 +205,4 @@ def _portable(spec: Any) -> Any:
 
 
 def _number(version: Any) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", str(version or ""))[:3])
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", str(version or ""))[:3])

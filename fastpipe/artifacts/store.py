@@ -20,7 +20,7 @@ import platformdirs
 
 from fastpipe import options
 from fastpipe._version import __version__
-from fastpipe.artifacts import digests, inventory, locks
+from fastpipe.artifacts import digests, inventory, locks, records
 from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of_file
 from fastpipe.errors import ArtifactError, CacheWarning, ExportError
 
@@ -96,16 +96,16 @@ class Store:
         if manifest is None:
             return None, damage
         # From here on it stays; nobody needs the files of a record, which is read.
-        lease = locks.hold(self.root, key) if isinstance(manifest, dict) and manifest.get("files") else None
+        lease = locks.hold(self.root, key) if manifest.get("files") else None
         if damage := self._damage(folder, manifest, self.digest_of_file):
             return None, damage if (folder / MANIFEST).exists() else ""  # else it was removed just now
         with contextlib.suppress(OSError):
             os.utime(folder / MANIFEST)  # the time of its last use
         return Artifact(folder=folder, manifest=manifest, lease=lease), ""
 
-    def _manifest(self, key: str) -> tuple[Any, str]:
+    def _manifest(self, key: str) -> tuple[dict[str, Any] | None, str]:
         try:
-            return json.loads((self.root / key / MANIFEST).read_text("utf-8")) or {}, ""
+            return records.read(self.root / key / MANIFEST), ""
         except (FileNotFoundError, NotADirectoryError):
             return None, ""
         except (OSError, ValueError) as error:
@@ -115,13 +115,17 @@ class Store:
         """Hash a file, or remember its hash: see `digests`."""
         return digests.digest_of_known_file(path, self.root / digests.FOLDER)
 
-    def _damage(self, folder: Path, manifest: Any, of_file: Callable[[Path], str]) -> str:
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
+    def _damage(self, folder: Path, manifest: Mapping[str, Any], of_file: Callable[[Path], str]) -> str:
+        if manifest.get("format") != FORMAT or not isinstance(manifest.get("facts"), dict):
             return "the manifest is of another format"
-        for name, expected in manifest["files"].items():
+        try:
+            files = records.files_of(manifest)
+        except ValueError as error:
+            return f"{MANIFEST} is damaged ({error})"
+        for name, expected in files.items():
             path = folder / name
-            whole = path.is_file() and path.stat().st_size == expected["size"]
-            if not whole or of_file(path) != expected["sha256"]:
+            whole = os.path.isfile(path) and path.stat().st_size == expected.size
+            if not whole or of_file(path) != expected.sha256:
                 return f"{name} is damaged"
         return ""
 
@@ -159,7 +163,7 @@ class Store:
         wanted = json.loads(json.dumps(spec.to_dict()))
         for path in self.root.glob(f"*/{MANIFEST}"):
             with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-                manifest = json.loads(path.read_text("utf-8"))
+                manifest = records.read(path)
                 built, key = manifest["spec"], path.parent.name
                 versions = {name: version and built["versions"][name] for name, version in wanted["versions"].items()}
                 if key != spec.key and "failed" not in manifest and {**built, "versions": versions} == wanted:
@@ -196,7 +200,7 @@ class Store:
         if self._place is None:
             self._place = self
             try:
-                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                locks.make_private(self.root)
                 with tempfile.TemporaryFile(dir=self.root):
                     pass
             except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 from fastpipe._version import __version__
 from fastpipe.artifacts import build
 from fastpipe.artifacts.share import Shared
-from fastpipe.artifacts.spec import ArtifactSpec, digest_of_config
+from fastpipe.artifacts.spec import ArtifactSpec, digest_of, digest_of_config
 from fastpipe.artifacts.store import Artifact, Store
 from fastpipe.backends import registry
 from fastpipe.backends.base import Settings
@@ -114,7 +115,9 @@ class Building:
 
     def _taken(self, spec: ArtifactSpec, folder: Path) -> dict[str, Any] | None:
         """Take an artifact from the ready files."""
-        return self.shared.take(spec, folder) if self.shared else None
+        if self.shared is None:
+            return None
+        return self.shared.take(replace(spec, weights=self._weights()), folder)
 
     def _export(self, folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
         return build.export(
@@ -204,8 +207,9 @@ class Building:
         spec = self._spec_of(recipe, self._question_of_speed(recipe))
 
         def timed(folder: Path) -> dict[str, Any]:
-            if (ready := self._taken(spec, folder)) is not None:
-                return ready
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # they say something else
+                if (ready := self._taken(spec, folder)) is not None:
+                    return Speed.from_dict(ready).to_dict()
             threads, batchable = self.plan.threads, Padding(facts["padding"]) is not Padding.SINGLE
             model, limit = self.pipe.model, facts["max_tokens"]
             if self.task.modality == "text":
@@ -258,10 +262,15 @@ class Building:
         pipe._batching = self._batching
         return pipe
 
+    def _weights(self) -> str:
+        return self.request.digest_of_weights(self.store.digest_of_file)
+
     def _spec(self) -> ArtifactSpec:
+        # Ready files are the word of who saved them: they serve their folder, and no other with the same weights.
+        weights = digest_of([self._weights(), self.shared.digest]) if self.shared else self._weights()
         libraries = {"torch", "transformers", "nncf", *self.backend.libraries, *self._exporters()}
         return ArtifactSpec(
-            weights=self.request.digest_of_weights(self.store.digest_of_file),
+            weights=weights,
             config=digest_of_config(self.request.config),
             architecture=str((self.request.config.architectures or [""])[0]),
             task=self.task.export,

@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from transformers.pipelines import check_task, get_task
 from transformers.utils.hub import cached_file, is_offline_mode
 
 from fastpipe.artifacts.spec import digest_of, digest_of_file, digest_of_folder, digest_of_model
-from fastpipe.pipelines import restored
+from fastpipe.pipelines import restored, trust
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.tasks import Task, find_task
 
@@ -64,7 +64,7 @@ class Request:
         restored: The task, where the installed transformers has dropped it.
     """
 
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(repr=False)  # a token may be in them
     task_name: str
     task: Task | None
     pipeline_class: type | None
@@ -95,8 +95,9 @@ class Request:
 
     def saved_in(self, folder: Path) -> Request:
         """Give the request of whoever loads the model from a folder that it was saved in."""
-        config = _load_config(str(folder), {})
-        arguments = {"task": self.arguments["task"], "model": str(folder)}
+        trusted = {name: value for name, value in self.arguments.items() if name == "trust_remote_code"}
+        arguments = {"task": self.arguments["task"], "model": str(folder), **trusted}
+        config = _load_config(str(folder), trusted)
         return replace(self, arguments=arguments, config=config, own_class=False)
 
     def transformers_pipeline(self, **changes: Any) -> Any:
@@ -169,8 +170,8 @@ class Request:
         return digest_of([model, self.arguments["revision"], which])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the token out: a pickle is a file, and a token does not belong in one."""
-        return {**self.__dict__, "arguments": {**self.arguments, "token": None}}
+        """Leave tokens out: a pickle is a file, and a token does not belong in one."""
+        return {**self.__dict__, "arguments": trust.without_tokens(self.arguments)}
 
 
 def _own(arguments: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
@@ -200,6 +201,7 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
     if model is None:
         model = arguments["model"] = _default_model(str(task), arguments)
 
+    trust.reject_untrusted_generate(arguments)
     config = arguments.get("config")
     if not isinstance(model, str):
         config = getattr(model, "config", None) if config is None or isinstance(config, str) else config
@@ -234,7 +236,7 @@ def resolve(arguments: Mapping[str, Any]) -> Request:
         config=config,
         obstacle="the commit of its weights cannot be found"
         if unpinned
-        else _obstacle(arguments, model, config) or obstacle_of(known, config),
+        else _obstacle(arguments, model, config, bool(known and known.generates)) or obstacle_of(known, config),
         restored=dropped,
     )
 
@@ -325,7 +327,7 @@ def _commit(model: str, arguments: Mapping[str, Any]) -> str | None:
     return found.group(1) if found else None
 
 
-def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
+def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any, generates: bool) -> str:
     """Say why only torch can run this model; nothing when an engine may try."""
     model_kwargs = arguments.get("model_kwargs") or {}
     unusual = sorted(set(model_kwargs) - _HARMLESS_MODEL_KWARGS - set(config.to_dict() if config else ()))
@@ -339,6 +341,10 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any) -> str:
         (getattr(config, "quantization_config", None) is not None, "its weights are already quantized"),
         (bool(getattr(config, "auto_map", None)), "its code comes from its repository"),
         (isinstance(model, str) and _is_adapter(model, arguments), "it is a PEFT adapter"),
+        (
+            generates and trust.brings_generate(model, _hub_arguments(arguments)),
+            "its way of generating comes from its repository",
+        ),
     )
     return next((reason for applies, reason in checks if applies), "")
 

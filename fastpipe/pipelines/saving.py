@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
+import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 
 from huggingface_hub import HfApi
 
-from fastpipe.artifacts import share
+from fastpipe.artifacts import records, share
 from fastpipe.artifacts.spec import ArtifactSpec, digest_of_config, digest_of_config_file
 from fastpipe.artifacts.store import Store
 from fastpipe.backends import registry
@@ -25,6 +25,7 @@ from fastpipe.pipelines.request import Request
 
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = "model.safetensors"
+_PART = re.compile(r"model[\w.-]*\.safetensors", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,10 @@ def _own_files(request: Request) -> list[Path]:
     index = request.file(_INDEX)
     if index is None:
         return []
-    names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    told = records.read(index).get("weight_map")
+    names = set(map(str, told.values() if isinstance(told, dict) else ()))
+    if not all(map(_PART.fullmatch, names)):  # an index from elsewhere could name any file, to be uploaded later
+        return []
     return [index, *_found(request, sorted(names))]
 
 

@@ -91,6 +91,7 @@ class Selection(Building):
             return None
         try:
             report = Report.from_dict(choice.report)
+            str(report)  # what cannot be shown is no report
             if recipe.name != FP32.name and not (
                 report[recipe.name].passed
                 and report.thresholds == asdict(accuracy)
@@ -100,7 +101,7 @@ class Selection(Building):
                 return None
             if recipe.calibrated:
                 self.artifact(recipe)
-        except (KeyError, TypeError, Outdated) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, Outdated) as error:
             _logger.info("the ready files of %s are not followed: %r", self.request.model_id, error)
             return None
         self.follows = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,12 +38,22 @@ class Speed:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Speed:
-        """Make a record of what `to_dict` gave."""
-        return cls(**{**values, "cost": Cost.from_dict(values["cost"])})
+        """Make a record of what `to_dict` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: These are not its values.
+        """
+        found = cls(**{**values, "cost": Cost.from_dict(values["cost"])})
+        numbers = list(found.cost.to_dict().values())
+        counts = type(found.streams) is int and type(found.numbers) is int and 1 <= found.streams <= _MOST_STREAMS
+        if not counts or found.numbers < 0 or not all(0 <= number < math.inf for number in numbers):
+            raise ValueError(f"no machine is as fast as {found}")
+        return found
 
 
 _logger = logging.getLogger(__name__)
 _MEMORY_SHARE = 1 / 8
+_MOST_STREAMS = 1024
 _BYTES_PER_NUMBER = 400  # of input: what the layers of a network have in memory at once, on the safe side
 
 
