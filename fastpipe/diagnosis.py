@@ -54,16 +54,16 @@ class Diagnosis:
         """Give it as plain values that JSON can hold."""
         return {"fastpipe": __version__, **asdict(self)}
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Give it as rows of a table: what, found, more."""
+    def rows(self) -> list[tuple[str, str]]:
+        """Give it as rows of a table: what, found."""
         absent = "not installed"
         return [
-            ("fastpipe", __version__, ""),
-            ("hardware", self.hardware, ""),
-            *(("engine", name, version or absent) for name, version in self.engines.items()),
-            *(("library", name, version or absent) for name, version in self.libraries.items()),
-            *((task, "would run on", engine) for task, engine in self.chosen.items()),
-            ("cache", f"{self.cache_bytes / 1e9:.2f} GB", f"{self.cache}, {self.free_bytes / 1e9:.0f} GB free"),
+            ("fastpipe", __version__),
+            ("hardware", self.hardware),
+            *((f"engine {name}", version or absent) for name, version in self.engines.items()),
+            *((f"library {name}", version or absent) for name, version in self.libraries.items()),
+            *((task, f"would run on {engine}") for task, engine in self.chosen.items()),
+            ("cache", f"{self.cache_bytes / 1e9:.2f} GB in {self.cache}, {self.free_bytes / 1e9:.0f} GB free"),
         ]
 
 

@@ -20,6 +20,7 @@ from tests.conftest import ENGINES, V5
 from tests.models import MINILM
 
 QUICK = "openvino" if V5 else "onnxruntime"
+TASK = "text-classification"
 HOW = ("--backend", QUICK, "--precision", "fp32")
 
 
@@ -149,7 +150,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 def test_verify_compares_with_fp32(models: Any, texts: Path) -> None:
-    found = json.loads(run("verify", models["seqcls"], "--data", texts, *HOW, "--json"))
+    found = json.loads(run("verify", models["seqcls"], "--task", TASK, "--data", texts, *HOW, "--json"))
     assert (found["task"], found["candidate"], found["samples"]) == ("text-classification", "fp32", 6)
     assert found["agreement"] == 1.0
 
@@ -157,7 +158,7 @@ def test_verify_compares_with_fp32(models: Any, texts: Path) -> None:
 def test_bench_times_all_contenders(models: Any, texts: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot = tmp_path / "rates.png"
-    found = json.loads(run("bench", models["seqcls"], "--data", texts, *HOW, "--plot", plot, "--json"))
+    found = json.loads(run("bench", models["seqcls"], "--task", TASK, "--data", texts, *HOW, "--plot", plot, "--json"))
     assert (found["task"], found["samples"], found["runs"]) == ("text-classification", 6, f"{QUICK} fp32")
     assert {"fastpipe", "transformers, 1 thread"} <= set(found["rounds"])
     assert all(len(took) == 3 and min(took) > 0 for took in found["rounds"].values())
