@@ -13,13 +13,13 @@ from fastpipe import options, plan
 from fastpipe._version import __version__
 from fastpipe.artifacts import inventory
 from fastpipe.artifacts.store import Store
-from fastpipe.backends import registry
+from fastpipe.backends import generators, registry
 from fastpipe.errors import FastpipeError
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.tasks import find_task
 
 _LIBRARIES = ("transformers", "optimum", "optimum-intel", "optimum-onnx", "nncf", "onnx", "onnxscript")
-_EXAMPLE = "text-classification"
+_EXAMPLES = ("text-classification", "text-generation")
 # Optimum's integrations, by which models that generate come to an engine, and the transformers that they allow.
 _OPTIMUM, _FOR = "optimum-intel", "4."
 
@@ -32,7 +32,7 @@ class Diagnosis:
         hardware: The machine, in words.
         engines: Version by engine, fastest first; empty where it is not installed.
         libraries: Version by distribution, of those that build models; empty where it is not installed.
-        chosen: Engine that a text classifier would run on.
+        chosen: Engine and threads that a model would run on, in words, by task.
         cache: Folder of built models.
         cache_bytes: What is in it.
         free_bytes: What its disk has left.
@@ -43,7 +43,7 @@ class Diagnosis:
     hardware: str
     engines: dict[str, str]
     libraries: dict[str, str]
-    chosen: str
+    chosen: dict[str, str]
     cache: str
     cache_bytes: int
     free_bytes: int
@@ -54,16 +54,16 @@ class Diagnosis:
         """Give it as plain values that JSON can hold."""
         return {"fastpipe": __version__, **asdict(self)}
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Give it as rows of a table: what, found, more."""
+    def rows(self) -> list[tuple[str, str]]:
+        """Give it as rows of a table: what, found."""
         absent = "not installed"
         return [
-            ("fastpipe", __version__, ""),
-            ("hardware", self.hardware, ""),
-            *(("engine", name, version or absent) for name, version in self.engines.items()),
-            *(("library", name, version or absent) for name, version in self.libraries.items()),
-            (_EXAMPLE, "would run on", self.chosen),
-            ("cache", f"{self.cache_bytes / 1e9:.2f} GB", f"{self.cache}, {self.free_bytes / 1e9:.0f} GB free"),
+            ("fastpipe", __version__),
+            ("hardware", self.hardware),
+            *((f"engine {name}", version or absent) for name, version in self.engines.items()),
+            *((f"library {name}", version or absent) for name, version in self.libraries.items()),
+            *((task, f"would run on {engine}") for task, engine in self.chosen.items()),
+            ("cache", f"{self.cache_bytes / 1e9:.2f} GB in {self.cache}, {self.free_bytes / 1e9:.0f} GB free"),
         ]
 
 
@@ -79,7 +79,7 @@ def diagnose() -> Diagnosis:
         hardware=str(hardware),
         engines={engine.name: engine.version for engine in engines},
         libraries=versions,
-        chosen=_chosen(hardware, engines),
+        chosen={task: _chosen(task, hardware, engines) for task in _EXAMPLES},
         cache=str(store.root),
         cache_bytes=sum(entry.size_bytes for entry in inventory.entries(store)),
         free_bytes=_free(store),
@@ -134,8 +134,15 @@ def _free(store: Store) -> int:
         return 0
 
 
-def _chosen(hardware: Hardware, engines: Sequence[plan.Engine]) -> str:
-    chosen = plan.choose(
-        _EXAMPLE, task=find_task(_EXAMPLE, None), obstacle="", hardware=hardware, engines=engines, device="cpu"
-    )
+def _chosen(name: str, hardware: Hardware, engines: Sequence[plan.Engine]) -> str:
+    task = find_task(name, None)
+    failed = {}
+    if task and task.generates:  # what runs these models on an engine is a library beside it
+        paths = {engine.name: generators.load(engine.name) for engine in engines if engine.name != "torch"}
+        failed = {
+            engine: "nothing brings models that generate to it"
+            for engine, path in paths.items()
+            if path is None or not registry.version_of(path.exporter)
+        }
+    chosen = plan.choose(name, task=task, obstacle="", hardware=hardware, engines=engines, device="cpu", failed=failed)
     return f"{chosen.backend}, {chosen.threads or hardware.cores} threads"

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastpipe.errors import OptionError
 
+_VARIABLES = {"backend": "FASTPIPE_BACKEND", "precision": "FASTPIPE_PRECISION", "cache_dir": "FASTPIPE_CACHE"}
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "int4", "int8-weights", "int8-g128", "int8-token", "int8-static")
 
 
@@ -100,9 +101,9 @@ def resolve(given: Mapping[str, Any], environment: Mapping[str, str] = os.enviro
         OptionError: A value does not exist.
     """
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None or name == "accuracy"}
-    for name, variable in (("backend", "BACKEND"), ("precision", "PRECISION"), ("cache_dir", "CACHE")):
-        if environment.get(f"FASTPIPE_{variable}"):
-            values.setdefault(name, environment[f"FASTPIPE_{variable}"])
+    for name, variable in _VARIABLES.items():
+        if environment.get(variable):
+            values.setdefault(name, environment[variable])
     cache_limit(environment)  # what cannot be read is said before anything is built
     if "threads" not in values and (said := _threads(environment)):
         values["threads"] = said

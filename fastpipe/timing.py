@@ -62,10 +62,7 @@ def side_by_side(
     """
 
     def took_s(name: str, some: Sequence[Any]) -> float:
-        rest(_REST_S)
-        started = clock()
-        calls[name](some)
-        return max(clock() - started, 1e-9)
+        return _took_s(calls[name], some, clock, rest)
 
     started = clock()
     few = spread(items, _PROBE)
@@ -85,3 +82,34 @@ def side_by_side(
         median_s = statistics.median(round_[place] for round_ in rounds)
         found[name] = Timing(rate=len(some) / median_s, items=len(some), rounds=len(rounds))
     return found
+
+
+def in_turns(
+    calls: Mapping[str, Call],
+    items: Sequence[Any],
+    *,
+    rounds: int = _LEAST,
+    clock: Callable[[], float] = time.perf_counter,
+    rest: Callable[[float], object] = time.sleep,
+) -> dict[str, tuple[float, ...]]:
+    """Time calls on all of the items, in turns: a round that does not count, and so many that do.
+
+    Args:
+        calls: What to time, by name. Each takes a list of items.
+        items: At least one.
+        rounds: How many count, at least 1.
+        clock: Tells the time in seconds.
+        rest: Waits for so many seconds.
+
+    Returns:
+        Seconds of each round that counts, by name.
+    """
+    took = [{name: _took_s(call, items, clock, rest) for name, call in calls.items()} for _ in range(1 + rounds)]
+    return {name: tuple(one[name] for one in took[1:]) for name in calls}
+
+
+def _took_s(call: Call, items: Sequence[Any], clock: Callable[[], float], rest: Callable[[float], object]) -> float:
+    rest(_REST_S)
+    started = clock()
+    call(items)
+    return max(clock() - started, 1e-9)

@@ -79,7 +79,7 @@ def tune(pipe: Any, samples: Any, *, seconds: float = 60.0, **parameters: Any) -
 
     said = {**workshop.defaults(), **parameters}
     timings = side_by_side(
-        {name: partial(_call, one, parameters=said) for name, one in pipes.items()}, given.items, budget_s=seconds
+        {name: partial(call, one, parameters=said) for name, one in pipes.items()}, given.items, budget_s=seconds
     )
     chosen, ranked = contest.ranked(list(contenders.values()), timings)
     ready, count = pipes[chosen.name], len(given.items)
@@ -153,7 +153,7 @@ class _Workshop:
 
     def defaults(self) -> dict[str, Any]:
         """Give what a call of this task needs where the user did not say it."""
-        known = self.request.task.parameters if self.request.task else {}
+        known = defaults(self.request.task_name)
         return {name: value for name, value in known.items() if name not in self.request.arguments}
 
 
@@ -197,7 +197,12 @@ def _without_dtype(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _call(pipe: Any, items: Sequence[Any], parameters: Mapping[str, Any]) -> None:
+def defaults(task_name: str) -> dict[str, Any]:
+    """Give what a call of a task needs where the user did not say it."""
+    return dict(TASKS[task_name].parameters) if task_name in TASKS else {}
+
+
+def call(pipe: Any, items: Sequence[Any], parameters: Mapping[str, Any]) -> None:
     """Run inputs as a user would: as one list where the task takes them so."""
     known = TASKS.get(pipe.task)
     if not isinstance(items[0], Mapping) or "text" in items[0] or (known and known.modality != "text"):

@@ -38,7 +38,7 @@ def show(
     cache_dir: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of an entry."""
+    """Show all that is known of an entry, as JSON in any case."""
     with in_one_line(FastpipeError):
         from fastpipe.artifacts import inventory
 

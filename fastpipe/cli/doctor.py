@@ -17,7 +17,7 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found.to_dict())
     else:
-        print_table("fastpipe on this machine", ("what", "found", ""), found.rows())
+        print_table("fastpipe on this machine", ("what", "found"), found.rows())
         for title, lines in (("Wrong", found.faults), ("Faster with", found.advice)):
             if lines:
                 typer.echo("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))

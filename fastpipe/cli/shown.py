@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from fastpipe.errors import OptionError
 
 # What transformers raises for a model or a task that is not there, or that asks for more than is allowed or installed.
 OF_TRANSFORMERS = (ImportError, KeyError, OSError, RuntimeError, ValueError)
@@ -21,9 +23,35 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")]
 
 
+Parameters = Annotated[
+    Optional[str],  # noqa: UP045 - typer evaluates it on Python 3.10 too
+    typer.Option(help='Arguments of the calls, as JSON, such as \'{"candidate_labels": ["food", "sports"]}\'.'),
+]
+
+
+def parameters_of(said: str | None) -> dict[str, Any]:
+    """Read the arguments of calls.
+
+    Raises:
+        OptionError: They are no JSON object.
+    """
+    try:
+        found = json.loads(said or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OptionError(f"--parameters={said!r} is no JSON object", remedy="Write one such as '{\"top_k\": 3}'.")
+    return found
+
+
 def print_json(values: Any) -> None:
     """Print plain values as JSON, which `Console` would break into lines."""
-    typer.echo(json.dumps(values, indent=1, ensure_ascii=False))
+    typer.echo(json.dumps(values, indent=1, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Give numpy's numbers and arrays as Python's."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console
 
-from fastpipe.cli.shown import OF_TRANSFORMERS, in_one_line, print_table
+from fastpipe.cli.shown import OF_TRANSFORMERS, AsJson, in_one_line, print_json, print_table
 from fastpipe.errors import FastpipeError
 
 
@@ -19,6 +19,7 @@ def tune(
     seconds: Annotated[float, typer.Option(help="What the timing at the end may take.")] = 60.0,
     revision: Annotated[Optional[str], typer.Option(help="Revision of the model on the hub.")] = None,  # noqa: UP045
     cache_dir: Annotated[Optional[Path], typer.Option(help="Folder of the cache of built models.")] = None,  # noqa: UP045
+    as_json: AsJson = False,
 ) -> None:
     """Measure which engine and precision run a model fastest on inputs like yours, and remember it.
 
@@ -33,5 +34,7 @@ def tune(
             # fp32: the other precisions are checked on the samples, and not on the built-in ones first.
             pipe = pipeline(task, model, revision=revision, precision="fp32", cache_dir=cache_dir)
         found = tuning.tune(pipe, given.items, seconds=seconds)
+    if as_json:
+        return print_json(found.to_dict())
     head, *rows = found.rows()
     print_table(found.title, head, rows, right=[name for name in head if name.endswith("/s")])

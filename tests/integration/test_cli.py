@@ -20,6 +20,7 @@ from tests.conftest import ENGINES, V5
 from tests.models import MINILM
 
 QUICK = "openvino" if V5 else "onnxruntime"
+TASK = "text-classification"
 HOW = ("--backend", QUICK, "--precision", "fp32")
 
 
@@ -139,3 +140,27 @@ def test_what_is_not_installed_is_advised() -> None:
 )
 def test_sizes(size: int, said: str) -> None:
     assert readable(size) == said
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(f"the mill turns {number} times" for number in range(6)))
+    return path
+
+
+def test_verify_compares_with_fp32(models: Any, texts: Path) -> None:
+    found = json.loads(run("verify", models["seqcls"], "--task", TASK, "--data", texts, *HOW, "--json"))
+    assert (found["task"], found["candidate"], found["samples"]) == ("text-classification", "fp32", 6)
+    assert found["agreement"] == 1.0
+
+
+def test_bench_times_all_contenders(models: Any, texts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "rates.png"
+    found = json.loads(run("bench", models["seqcls"], "--task", TASK, "--data", texts, *HOW, "--plot", plot, "--json"))
+    assert (found["task"], found["samples"], found["runs"]) == ("text-classification", 6, f"{QUICK} fp32")
+    assert {"fastpipe", "transformers, 1 thread"} <= set(found["rounds"])
+    assert all(len(took) == 3 and min(took) > 0 for took in found["rounds"].values())
+    assert found["ratio"] == pytest.approx(found["rates"]["fastpipe"] / found["rates"][found["reference"]])
+    assert plot.read_bytes().startswith(b"\x89PNG")
