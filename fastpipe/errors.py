@@ -9,6 +9,7 @@
     ├── ExportError (RuntimeError)               an engine cannot take this model
     ├── ArtifactError (OSError)                  a stored artifact is missing or damaged
     ├── UnsafeFileError (ValueError)             a file from elsewhere is not handed to an engine
+    ├── FetchError (RuntimeError)                a file that the hub has did not get here whole
     └── UnsupportedOnEngineError (AttributeError) something only the torch model object can do
 
     FastpipeWarning (UserWarning)
@@ -85,6 +86,10 @@ class ArtifactError(FastpipeError, OSError):
 
 class UnsafeFileError(FastpipeError, ValueError):
     """A file from elsewhere is not handed to an engine."""
+
+
+class FetchError(FastpipeError, RuntimeError):
+    """A file that the hub has did not get here whole; what it was for is built instead."""
 
 
 class UnsupportedOnEngineError(FastpipeError, AttributeError):

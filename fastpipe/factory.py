@@ -17,7 +17,7 @@ from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
 from fastpipe.errors import ExportError, FallbackWarning
 from fastpipe.hardware import Hardware, detect_hardware
-from fastpipe.pipelines import components, saving
+from fastpipe.pipelines import components, published, saving
 from fastpipe.pipelines import request as requests
 from fastpipe.pipelines import tuned as tunings
 from fastpipe.pipelines.call import Batching
@@ -121,13 +121,16 @@ def make(
         OptionError: As `pipeline`.
         MissingBackendError: As `pipeline`.
     """
-    shared = saving.find(request, Store(own.cache_dir))
+    store = Store(own.cache_dir)
+    ready = published.find(request, store) if device.startswith("cpu") else None
+    shared = saving.find(request, store, ready)
     case: dict[str, Any] = {
         "request": request,
         "task": request.task,
         "hardware": hardware,
         "options": own,
         "given": given,
+        "published": ready,
     }
     failed: dict[str, str] = {}
     in_fp32 = ""  # the first engine that nothing faster was left to

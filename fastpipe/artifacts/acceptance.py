@@ -148,11 +148,11 @@ def _faults_of_ir(path: Path, root: Path) -> Iterator[str]:
     def refuse(*args: Any) -> None:
         raise ValueError("a document type, with which XML names other files and grows without bound")
 
-    parser = expat.ParserCreate("utf-8")  # whatever the file says of itself
+    parser = expat.ParserCreate("utf-8")  # whatever the file says of its encoding
     parser.StartDoctypeDeclHandler = refuse
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda tag: layers.pop()
-    parser.Parse(path.read_bytes(), True)
+    parser.Parse(path.read_text("utf-8"), True)  # bytes may be in another encoding all the same
     yield from faults
 
 

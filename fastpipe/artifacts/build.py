@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,8 @@ def export(
     threads: int,
     feeds: Sequence[Feed] = (),
     beside: Collection[str] = (),
+    ready: Mapping[str, Callable[[Source, Path], None]] | None = None,
+    ready_first: bool = True,
 ) -> dict[str, Any]:
     """Write a model's fp32 graph into a folder.
 
@@ -66,6 +68,8 @@ def export(
         threads: CPU threads to verify with.
         feeds: Prepared inputs to examine the model with, where they are no texts.
         beside: Names of other tensors that were prepared with them.
+        ready: Graphs that others have made of it: what fetches them, as the backend's exporters do, by origin.
+        ready_first: Whether they are tried before an export, or after.
 
     Returns:
         Facts about the model: "max_tokens", "padding", "outputs", "exporter", "export_error", "main_input", and by name
@@ -78,7 +82,9 @@ def export(
         source, padding = (
             _examine(reference, tokenizer, task) if task.modality == "text" else examine(reference, task, feeds, beside)
         )
-        exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, threads)
+        own = {name: export for name, export in backend.exporters().items() if version_of(name)}
+        ways = {**(ready or {}), **own} if ready_first else {**own, **(ready or {})}
+        exporter, error = _export(folder, source, padding, pad_values(tokenizer), backend, ways, threads)
     return {
         "max_tokens": torch_backend.token_limit(model) if task.modality == "text" else text_limit(model.config),
         "padding": padding.value,
@@ -197,7 +203,13 @@ def _examine(model: Any, tokenizer: Any, task: Task) -> tuple[Source, Padding]:
 
 
 def _export(
-    folder: Path, source: Source, padding: Padding, values: dict[str, int], backend: Backend, threads: int
+    folder: Path,
+    source: Source,
+    padding: Padding,
+    values: dict[str, int],
+    backend: Backend,
+    ways: Mapping[str, Callable[[Source, Path], None]],
+    threads: int,
 ) -> tuple[str, float]:
     """Export by the first way that agrees with torch; give its name and the largest relative difference."""
     failures = []
@@ -209,12 +221,11 @@ def _export(
         error = _compare(runner, replace(source, outputs=outputs), padding, values)
         return error if outputs == source.outputs else float("inf")
 
-    for name, export in backend.exporters().items():
-        if not version_of(name):
-            continue
+    for name, export in ways.items():
         try:
             return name, verified(folder, name, partial(export, source, folder), difference, bytes_of(source.model))
         except ExportError as error:
+            logger.info("%s", error)
             failures.append(str(error))
     reasons = "; ".join(failures) or "no exporter is installed"
     raise ExportError(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")

@@ -22,7 +22,7 @@ logger = logging.getLogger("fastpipe")
 
 _KEY = re.compile(r"[0-9a-f]{32}")
 # What the choice in a spec begins with, by what it is a choice of.
-_KINDS = {"compiled for": "compiled", "speed of": "speed", "ladder": "report", "tuned": "tuning"}
+_KINDS = {"compiled for": "compiled", "speed of": "speed", "ladder": "report", "tuned": "tuning", "ready in": "listing"}
 _ASIDE = ".tmp-"
 
 
@@ -33,7 +33,8 @@ class Entry:
     Attributes:
         key: Its key, and the name of its folder.
         kind: "graph", "quantized", "compiled"; of those without files of a model "report" (of the accuracy check),
-            "speed", "tuning" and "failed" (an engine could not take the model); "damaged" where nothing can be read.
+            "speed", "tuning", "listing" (of what the hub has ready) and "failed" (an engine could not take the model);
+            "damaged" where nothing can be read.
         model: Id of the model or name of its folder; its class where the builder did not say.
         task: The pipeline's task, or the exporters' name of it.
         backend: The engine it is for; empty for all of them.

@@ -28,7 +28,7 @@ logger = logging.getLogger("fastpipe")
 
 FOLDER = "fastpipe"
 CONFIG = "config.json"
-_CHOICE = "choice.json"
+CHOICE = "choice.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,32 +132,32 @@ class Shared:
         return facts
 
 
-def find(folder: Path, weights: Callable[[], str], task: str) -> Shared | None:
-    """Find the ready files in a model's folder.
+def find(place: Path, config: Path, weights: Callable[[], str], task: str) -> Shared | None:
+    """Find the ready files of a model.
 
     Args:
-        folder: Where the model's config and weights are.
+        place: Where they would be.
+        config: The file of the model's config.
         weights: Gives the digest of the weights; asked only where there is something to compare it with.
         task: The pipeline's task.
 
     Returns:
         `None` where there are none for this task; also where they are of other weights, which is a warning.
     """
-    place = folder / FOLDER
     try:
-        values = records.read(place / _CHOICE)
+        values = records.read(place / CHOICE)
         if values.pop("format") != FORMAT:
             return None
         choice = _chosen(values)
-        config = digest_of_config_file(folder / CONFIG)
+        digest = digest_of_config_file(config)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        warnings.warn(f"{place / _CHOICE} is unreadable ({error!r}): its ready files are not used", CacheWarning)
+        warnings.warn(f"{place / CHOICE} is unreadable ({error!r}): its ready files are not used", CacheWarning)
         return None
     if choice.task != task:
         return None
-    if (choice.weights, choice.config) != (weights(), config):
+    if (choice.weights, choice.config) != (weights(), digest):
         warnings.warn(f"{place}: its ready files are of other weights or another config; not used", CacheWarning)
         return None
     return Shared(folder=place, choice=choice)
@@ -194,7 +194,7 @@ def write(folder: Path, choice: Choice, artifacts: Sequence[tuple[Artifact, Arti
         (place / spec.key / MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
     place.mkdir(exist_ok=True)
     values = {"format": FORMAT, **asdict(choice)}
-    (place / _CHOICE).write_text(json.dumps(values, indent=1), "utf-8")  # last: without it there are none
+    (place / CHOICE).write_text(json.dumps(values, indent=1), "utf-8")  # last: without it there are none
     logger.info("wrote ready files of fastpipe %s into %s", __version__, place)
 
 

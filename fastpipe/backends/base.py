@@ -113,6 +113,15 @@ class Backend(Protocol):
         """
         ...
 
+    def adopt(self, graph: Path, folder: Path) -> None:
+        """Write a graph that others made as one of this engine's own.
+
+        Args:
+            graph: Its file, which was looked through; weights may lie beside it.
+            folder: Where it goes: an empty folder, but for one that holds the graph.
+        """
+        ...
+
     def compile(self, source: Path, folder: Path, settings: Settings) -> None:
         """Write what the engine makes of a graph on this machine, so that `load` need not make it again.
 

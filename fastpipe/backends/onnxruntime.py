@@ -43,6 +43,12 @@ class ONNXRuntimeBackend:
             return
         save(quantized(onnx.load(source / GRAPH), weights), folder / GRAPH)
 
+    def adopt(self, graph: Path, folder: Path) -> None:
+        """See `Backend`."""
+        import onnx
+
+        save(onnx.load(graph), folder / GRAPH)
+
     def compile(self, source: Path, folder: Path, settings: Settings) -> None:
         """See `Backend`. Weights are written as the kernels want them, and mapped into memory when they are loaded."""
         options = _options(settings)

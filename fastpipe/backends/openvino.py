@@ -48,6 +48,12 @@ class OpenVINOBackend:
             model = _static(model, calibration) if weights.method == "static" else pad_keys(compressed(model, weights))
         openvino.save_model(model, folder / GRAPH, compress_to_fp16=False)
 
+    def adopt(self, graph: Path, folder: Path) -> None:
+        """See `Backend`."""
+        import openvino
+
+        openvino.save_model(pad_keys(core().read_model(graph)), folder / GRAPH, compress_to_fp16=False)
+
     def compile(self, source: Path, folder: Path, settings: Settings) -> None:
         """See `Backend`."""
         model, group = _compiled(source, settings)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fastpipe._version import __version__
-from fastpipe.artifacts import build
+from fastpipe.artifacts import build, hub
+from fastpipe.artifacts.hub import Ready
 from fastpipe.artifacts.share import Shared
 from fastpipe.artifacts.spec import ArtifactSpec, digest_of, digest_of_config
 from fastpipe.artifacts.store import Artifact, Store
@@ -25,12 +26,14 @@ from fastpipe.options import Options
 from fastpipe.pipelines import components, samples
 from fastpipe.pipelines.call import Batching
 from fastpipe.pipelines.classes import fast_class
+from fastpipe.pipelines.published import Published
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.rows import Row
 from fastpipe.pipelines.saving import Served
 from fastpipe.pipelines.speed import Speed, measure_shaped, measure_speed
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.plan import Plan
+from fastpipe.precision import recipes
 from fastpipe.precision.calibration import Calibration
 from fastpipe.precision.recipes import FP32, Recipe
 from fastpipe.progress import Steps
@@ -53,6 +56,7 @@ class Building:
         given: Their calibration data, if there is any.
         tuned: The choice that tuning made, if it made one.
         shared: The ready files beside the model's weights, if there are some.
+        published: What the hub has of the model, if it is from there.
         follows: Whether what served when they were saved serves again.
     """
 
@@ -65,13 +69,17 @@ class Building:
     given: Calibration | None
     tuned: Tuned | None = None
     shared: Shared | None = None
+    published: Published | None = None
     follows: bool = False
 
     def __post_init__(self) -> None:
         self.backend = self._engine()
         self.store = Store(self.options.cache_dir, self._about())
         calibrated = self.given or self.tuned
+        self._ready = self._found_ready()
         self.ladder = [r for r in self._recipes() if calibrated or not r.calibrated]
+        if int8 := self._ready.get(8):
+            self.ladder.insert(0, recipes.ready(self.backend.name, self.hardware, int8.origin))
         self.spec = self._spec()
         self.steps = Steps(Path(self.request.model_id or "model").name, self.options.progress_bar)
         self._artifacts: dict[str, Artifact] = {}
@@ -80,8 +88,8 @@ class Building:
         return registry.load(self.plan.backend)
 
     def _recipes(self) -> Sequence[Recipe]:
-        recipes: Sequence[Recipe] = self.backend.recipes(self.hardware)
-        return recipes
+        found: Sequence[Recipe] = self.backend.recipes(self.hardware)
+        return found
 
     def _exporters(self) -> Sequence[str]:
         return tuple(self.backend.exporters())
@@ -107,6 +115,10 @@ class Building:
                 return ready
             if recipe.calibrated and not self.given:
                 raise Outdated
+            if recipe.weights.origin:
+                with self.steps.step(f"fetching {recipe.name}"):
+                    self._fetch(8, folder)
+                return dict(self.artifact(FP32).facts)
             source = self.artifact(FP32)
             with self.steps.step(f"quantizing for {recipe.name}"):
                 return self._quantize(folder, source, recipe)
@@ -117,9 +129,17 @@ class Building:
         """Take an artifact from the ready files."""
         if self.shared is None:
             return None
-        return self.shared.take(replace(spec, weights=self._weights()), folder)
+        return self.shared.take(replace(spec, weights=self.shared.choice.weights), folder)
+
+    def _found_ready(self) -> Mapping[int, Ready]:
+        return self.published.graphs(self.backend.name, self.hardware.isa) if self.published else {}
+
+    def _fetch(self, bits: int, folder: Path) -> None:
+        if self.published:
+            self.published.fetch(self._ready[bits], folder, self.backend.adopt)
 
     def _export(self, folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
+        fp32 = self._ready.get(32)
         return build.export(
             folder,
             model=self.request.torch_model(tokenizer=self.pipe.tokenizer),
@@ -129,6 +149,8 @@ class Building:
             threads=self.plan.threads,
             feeds=[row.feed for row in rows],
             beside=rows[0].others() if rows else (),
+            ready={fp32.origin: lambda source, folder: self._fetch(32, folder)} if fp32 else {},
+            ready_first=fp32 is not None and fp32.size_bytes <= hub.LARGEST_FP32,
         )
 
     def _quantize(self, folder: Path, source: Artifact, recipe: Recipe) -> dict[str, Any]:

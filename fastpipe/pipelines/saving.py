@@ -21,6 +21,7 @@ from fastpipe.errors import CacheWarning
 from fastpipe.hardware import detect_hardware
 from fastpipe.options import size_of
 from fastpipe.pipelines import components
+from fastpipe.pipelines.published import Published
 from fastpipe.pipelines.request import Request
 
 _INDEX = "model.safetensors.index.json"
@@ -117,13 +118,14 @@ def add_ready_files(pipe: Any, folder: Path) -> None:
     )
 
 
-def find(request: Request, store: Store) -> share.Shared | None:
-    """Find ready files beside a model's weights; only a model in a folder has some."""
+def find(request: Request, store: Store, published: Published | None) -> share.Shared | None:
+    """Find ready files beside a model's weights, in its folder or on the hub."""
     folder = request.folder
     if folder is None or request.task is None:
-        return None
+        return published.shared() if published else None
     return share.find(
-        folder,
+        folder / share.FOLDER,
+        folder / share.CONFIG,
         lambda: request.digest_of_weights(store.digest_of_file),
         request.task_name,
     )

@@ -24,13 +24,14 @@ class Weights:
     Attributes:
         method: "plain" is fp32. "compressed" is integers that the engine turns back into floats, or multiplies by
             integer activations where it can. "per-token" has the quantization of activations written into the graph.
-            "static" has it too, with scales that come from calibration data.
+            "static" has it too, with scales that come from calibration data. "ready" was quantized by others.
         bits: Of one weight.
         group: Neighbouring weights of one output channel that share a scale, or `WHOLE`.
         largest: The integer that the largest weight of a group becomes. 63 where the CPU sums pairs of products of
             uint8 by int8 in 16 bits: 2 * 255 * 63 fits there, 2 * 255 * 127 does not, and is cut off in silence.
         symmetric: Whether the integers lie around zero; else a group has a zero point.
         ratio: Share of the layers that get fewer than 8 bits, the most sensitive ones excluded.
+        origin: Where a graph is from that is not made here: repository, commit and file.
     """
 
     method: str = "plain"
@@ -39,10 +40,12 @@ class Weights:
     largest: int = 127
     symmetric: bool = True
     ratio: float = 1.0
+    origin: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give the record as plain values that JSON can hold."""
-        return asdict(self)
+        values = asdict(self)
+        return values if self.origin else {name: value for name, value in values.items() if name != "origin"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,12 @@ def _onnxruntime(hardware: Hardware) -> tuple[Recipe, ...]:
         Recipe(name="int8-weights", weights=Weights(method="compressed", group=128), automatic=False),
         FP32,
     )
+
+
+def ready(backend: str, hardware: Hardware, origin: str) -> Recipe:
+    """Give the recipe of an int8 graph that others have published: how it is quantized, the check will tell."""
+    beside = "bf16" if backend == "openvino" and hardware.has_bf16 else "f32"
+    return Recipe(name="int8-ready", weights=Weights(method="ready", origin=origin), compute=beside)
 
 
 # Kinds of models that generate: a decoder alone, one behind an encoder of texts, one behind an encoder of speech.

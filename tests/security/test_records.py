@@ -60,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     (root / "model" / "config.json").write_text("{}")
     choice = dataclasses.replace(CHOICE, config=digest_of_config_file(root / "model" / "config.json"))
     share.write(root / "model", choice, [(artifact, SPEC)])
-    shared = share.find(root / "model", lambda: "w", "t")
+    shared = share.find(root / "model" / share.FOLDER, root / "model" / share.CONFIG, lambda: "w", "t")
     assert shared is not None
     return Place(
         root=root,
@@ -189,7 +189,7 @@ def test_no_choice_breaks_its_reader(place: Place, data: st.DataObject) -> None:
     (place.root / "other" / "config.json").write_text("{}")
     (place.root / "other" / "fastpipe" / "choice.json").write_text(json.dumps(values, default=str))
     with within(place.root / "other"):
-        found = share.find(place.root / "other", lambda: "w", "t")
+        found = share.find(place.root / "other" / share.FOLDER, place.root / "other" / share.CONFIG, lambda: "w", "t")
     assert found is None or isinstance(found.digest, str)
 
 

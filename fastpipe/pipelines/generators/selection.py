@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fastpipe.artifacts import build
+from fastpipe.artifacts.hub import Ready
 from fastpipe.artifacts.store import Artifact
 from fastpipe.backends import generators, lean, registry
 from fastpipe.backends.torch import token_limit
@@ -40,6 +41,9 @@ class GeneratorSelection(Selection):
     def _recipes(self) -> Sequence[Recipe]:
         recipes: Sequence[Recipe] = self.backend.recipes(self.hardware, self.task.generates)
         return recipes
+
+    def _found_ready(self) -> Mapping[int, Ready]:
+        return {}  # whatever others have made of a generator, a loop of its own goes with it
 
     def _unavailable(self, named: str) -> OptionError:
         able = ", ".join(recipe.name for recipe in self.ladder)
