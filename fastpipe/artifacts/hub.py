@@ -17,6 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.utils import validate_repo_id
 
 from fastpipe.artifacts import acceptance
 from fastpipe.artifacts.spec import WEIGHT_PATTERNS, digest_of, digest_of_file
@@ -25,7 +27,7 @@ from fastpipe.errors import OptionError
 logger = logging.getLogger("fastpipe")
 
 _TIMEOUT_S = 10.0
-_REPO = re.compile(r"[\w.-]+/[\w.{}-]+", re.ASCII)
+_TRIES = 4
 _NONE = "none"
 
 # Who publishes graphs of other people's models, by engine. Their cards must name the model as the one they are made of.
@@ -144,11 +146,13 @@ def companions(model_id: str, environment: Mapping[str, str] = os.environ) -> tu
     said = [part.strip() for part in environment.get("FASTPIPE_ARTIFACT_REPOS", "").split(",") if part.strip()]
     own = [part for part in said if part != _NONE]
     for part in own:
-        if not _REPO.fullmatch(part) or part.replace("{name}", "").strip("{}") != part.replace("{name}", ""):
+        try:
+            validate_repo_id(part.replace("{name}", "name"))
+        except HFValidationError as error:
             raise OptionError(
-                f"FASTPIPE_ARTIFACT_REPOS: {part!r} is no repository",
+                f"FASTPIPE_ARTIFACT_REPOS: {part!r} is no repository ({error})",
                 remedy="Name some as owner/name, with commas between them; {name} stands for the model's name.",
-            )
+            ) from error
     known = () if _NONE in said else (repo for repos in COMPANIONS.values() for repo in repos)
     return tuple(part.replace("{name}", name) for part in own), tuple(repo.replace("{name}", name) for repo in known)
 
@@ -256,13 +260,38 @@ def fetch(ready: Ready, folder: Path, *, token: Any = None, cache_dir: Any = Non
     """
     logger.info("fetching %s (%.1f MB)", ready.origin, ready.size_bytes / 1e6)
     for file in ready.files:
-        found = hf_hub_download(ready.repo, file.name, revision=ready.commit, token=token, cache_dir=cache_dir)
+        found = download(ready.repo, file.name, ready.commit, token=token, cache_dir=cache_dir)
         target = folder / PurePosixPath(file.name).name
         shutil.copyfile(found, target)
         if target.stat().st_size != file.size or (file.sha256 and digest_of_file(target) != file.sha256):
             raise ValueError(f"{file.name} of {ready.repo} is not what the hub says that it has")
     acceptance.check(folder)
     return folder / PurePosixPath(ready.files[0].name).name
+
+
+def download(repo: str, name: str, commit: str, *, token: Any = None, cache_dir: Any = None) -> Path:
+    """Bring a file into the hub's cache, if it is not there; a connection that ends too soon is taken up again.
+
+    Args:
+        repo: The repository.
+        name: The file, with folders.
+        commit: Of the repository.
+        token: As for huggingface_hub.
+        cache_dir: The hub's cache, where it is not the usual one.
+
+    Raises:
+        Exception: huggingface_hub's.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return Path(hf_hub_download(repo, name, revision=commit, token=token, cache_dir=cache_dir))
+        except (HfHubHTTPError, LocalEntryNotFoundError):  # an answer, or nobody to ask
+            raise
+        except Exception as error:  # of the library underneath, which is another one in each version
+            if not tries_left:
+                raise
+            logger.info("%s of %s: %s; going on from there", name, repo, error)
+    raise AssertionError("unreachable")
 
 
 def digest_of_weights(listing: Listing, of_missing: Callable[[str], str]) -> str:

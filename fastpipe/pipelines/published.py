@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import hf_hub_download
 from transformers.utils.hub import is_offline_mode
 
 from fastpipe.artifacts import hub, share
@@ -91,7 +90,7 @@ class Published:
         return None
 
     def _brought(self, listing: Listing, name: str) -> Path:
-        return Path(hf_hub_download(listing.repo, name, revision=listing.commit, **self._reaching))
+        return hub.download(listing.repo, name, listing.commit, **self._reaching)
 
     def _digest(self, name: str) -> str:
         path = self.request.file(name)
