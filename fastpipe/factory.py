@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import warnings
 from dataclasses import fields, replace
 from typing import Any
@@ -39,6 +40,7 @@ class NothingFasterError(Exception):
     """An engine can serve a model in fp32 only; no user sees it."""
 
 
+_logger = logging.getLogger("fastpipe")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _TRANSFORMERS = inspect.signature(transformers.pipeline)
 
@@ -176,6 +178,8 @@ def make(
             in_fp32 = "" if in_fp32 == chosen.backend else in_fp32
             tuned = None
     pipe.plan = plan.as_run(chosen, pipe.dtype)
+    what, where = pipe.plan.backend, pipe.plan.device
+    _logger.info("%s runs on %s, %s, %s", request.model_id or request.task_name, what, pipe.plan.precision, where)
     if chosen.backend == "torch" and "report" not in pipe.__dict__:
         pipe.report = Report(backend="torch", chosen=pipe.plan.precision, reason="torch runs the model as it is")
         # For tuning; on an engine the model knows where it is from.

@@ -1,13 +1,17 @@
-"""Progress bars, for those who wait: for a model that is being built, and for long lists."""
+"""Progress, for those who wait: bars for a model that is being built and for long lists; and lines in the log."""
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fastpipe.errors import OptionError
+
+logger = logging.getLogger("fastpipe")
 
 VARIABLE = "FASTPIPE_PROGRESS"
 _SAID = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
@@ -58,7 +62,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Show a step while it runs; it may be part of another."""
+        """Show a step while it runs, and log it with the seconds it took; it may be part of another."""
         if self._bar is None:
             from tqdm.auto import tqdm
 
@@ -67,9 +71,13 @@ class Steps:
             self._bar = tqdm(bar_format="{desc} [{elapsed}]", leave=False, disable=None if shown is None else not shown)
         before, self._step = self._step, f"{self._title}: {name}"
         self._bar.set_description_str(self._step)
+        started, outcome = time.perf_counter(), "failed"
+        logger.debug("%s: begins", self._step)
         try:
             yield
+            outcome = "done"
         finally:
+            logger.info("%s: %s in %.1f s", self._step, outcome, time.perf_counter() - started)
             self._step = before
             self._bar.set_description_str(before)
 

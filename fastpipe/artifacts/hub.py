@@ -46,14 +46,14 @@ class Named:
         pattern: What the whole name looks like, without folders.
         bits: Of its weights.
         needs: What the CPU must have for it; empty where any will do.
-        repo: What the name of its repository looks like; empty where that says nothing.
+        repo: What the name of its repository looks like.
     """
 
     backend: str
     pattern: str
     bits: int
     needs: str = ""
-    repo: str = ""
+    repo: str = ".*"
 
 
 # As Optimum, sentence-transformers and transformers.js name what they write. Left out: half floats, which no CPU engine
@@ -108,6 +108,7 @@ class Ready:
         commit: Where it is taken from.
         backend: The engine.
         bits: Of its weights: 32 or 8.
+        made_for: The feature of CPUs that it was made for; empty where there is none.
         files: The graph, and the weights beside it.
     """
 
@@ -115,6 +116,7 @@ class Ready:
     commit: str
     backend: str
     bits: int
+    made_for: str = ""
     files: tuple[RemoteFile, ...]
 
     @property
@@ -191,25 +193,26 @@ def graphs(listing: Listing, backend: str, isa: Collection[str], subfolder: str 
         isa: What the CPU has.
         subfolder: Where in the repository the model is.
     """
-    files = {file.name: file for file in listing.files}
+    files, taken = {file.name: file for file in listing.files}, set()
+    places = {PurePosixPath(subfolder, folder) for folder in _FOLDERS[backend]}
     for known in sorted(NAMES, key=lambda known: not known.needs):
-        if known.backend != backend or (known.needs and known.needs not in isa):
+        here = known.backend == backend and re.fullmatch(known.repo, listing.repo)
+        if not here or (known.needs and known.needs not in isa):
             continue
-        if known.repo and not re.fullmatch(known.repo, listing.repo):
-            continue
-        for folder in _FOLDERS[backend]:
-            place = PurePosixPath(subfolder, folder)
-            for name, file in files.items():
-                path = PurePosixPath(name)
-                beside = _weights_beside(path, files)
-                if path.parent == place and re.fullmatch(known.pattern, path.name) and beside is not None:
-                    yield Ready(
-                        repo=listing.repo,
-                        commit=listing.commit,
-                        backend=backend,
-                        bits=known.bits,
-                        files=(file, *beside),
-                    )
+        for name, file in files.items():
+            path = PurePosixPath(name)
+            beside = _weights_beside(path, files)
+            named = path.parent in places and re.fullmatch(known.pattern, path.name)
+            if named and beside is not None and name not in taken:
+                taken.add(name)
+                yield Ready(
+                    repo=listing.repo,
+                    commit=listing.commit,
+                    backend=backend,
+                    bits=known.bits,
+                    made_for=known.needs,
+                    files=(file, *beside),
+                )
 
 
 def best(found: Iterable[Ready]) -> dict[int, Ready]:
@@ -220,15 +223,10 @@ def best(found: Iterable[Ready]) -> dict[int, Ready]:
     """
     chosen: dict[int, Ready] = {}
     for one in found:
-        before = chosen.get(one.bits)
-        named = before is not None and any(k.needs and _is(k, before) for k in NAMES)
-        if before is None or (before.repo == one.repo and not named and one.size_bytes < before.size_bytes):
+        before = chosen.setdefault(one.bits, one)
+        if one.repo == before.repo and not before.made_for and one.size_bytes < before.size_bytes:
             chosen[one.bits] = one
     return chosen
-
-
-def _is(known: Named, one: Ready) -> bool:
-    return known.backend == one.backend and bool(re.fullmatch(known.pattern, PurePosixPath(one.files[0].name).name))
 
 
 def _weights_beside(graph: PurePosixPath, files: Mapping[str, RemoteFile]) -> tuple[RemoteFile, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -25,6 +26,8 @@ from fastpipe.artifacts.spec import FORMAT, MANIFEST, ArtifactSpec, digest_of_fi
 from fastpipe.errors import ArtifactError, CacheWarning, ExportError
 
 __all__ = ["MANIFEST", "Artifact", "Store", "empty"]
+
+logger = logging.getLogger("fastpipe")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -149,6 +152,8 @@ class Store:
                     found = store._look(spec.key)[0] or store._build(spec, build)
             finally:
                 store._clear(spec.key)
+        else:
+            logger.debug("%s is there", found.folder)
         if "failed" in found.manifest:
             raise ExportError(str(found.manifest["failed"]))
         return found

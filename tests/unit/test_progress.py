@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from fastpipe import progress
@@ -48,3 +50,17 @@ def test_a_build_is_silent_where_there_is_no_terminal(capsys):
         pass
     steps.close()
     assert capsys.readouterr().err == ""
+
+
+def test_steps_are_logged_with_their_end(caplog):
+    caplog.set_level(logging.DEBUG, "fastpipe")
+    steps = progress.Steps("a model", False)
+    with steps.step("exporting"):
+        pass
+    with pytest.raises(ValueError), steps.step("checking"):
+        raise ValueError
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert said[0] == ("DEBUG", "a model: exporting: begins")
+    assert said[1][0] == "INFO"
+    assert said[1][1].startswith("a model: exporting: done in ")
+    assert said[3][1].startswith("a model: checking: failed in ")
