@@ -124,7 +124,7 @@ def make(
         MissingBackendError: As `pipeline`.
     """
     store = Store(own.cache_dir)
-    ready = published.find(request, store) if device.startswith("cpu") else None
+    ready = published.find(request, store) if device.startswith("cpu") and own.backend != "torch" else None
     shared = saving.find(request, store, ready)
     case: dict[str, Any] = {
         "request": request,
