@@ -171,7 +171,7 @@ class Recordings:
         frames = 2 * self._model.config.max_source_positions
         if not isinstance(features, torch.Tensor) or not isinstance(mask, torch.Tensor):
             return False
-        return features.shape[0] == 1 and features.shape[-1] == frames and mask.shape == (1, frames)
+        return len(features) == 1 and features.shape[-1] == frames and tuple(mask.shape) == (1, frames)
 
     def _decode(self, pipe: Any, most: int, during: Mapping[str, Any], pad: int, rows: Sequence[_Row]) -> None:
         """Give rows their outputs, in batches of like lengths."""
