@@ -26,6 +26,7 @@ from fastpipe.pipelines.classes import fast_class
 from fastpipe.pipelines.generators.batches import Prompts
 from fastpipe.pipelines.generators.floats import FloatSelection
 from fastpipe.pipelines.generators.model import GeneratorModel
+from fastpipe.pipelines.generators.recordings import Recordings
 from fastpipe.pipelines.generators.selection import GeneratorSelection
 from fastpipe.pipelines.model import EngineModel
 from fastpipe.pipelines.request import Request
@@ -298,8 +299,11 @@ def _generating(selection: GeneratorSelection) -> plan.Plan:
         model.load(artifact.folder, chosen.backend, recipe, chosen.threads, artifact.facts["max_tokens"])
     pipe._max_tokens = artifact.facts["max_tokens"]
     exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
-    if exact and model.counts and selection.task.generates != SPEECH and not selection.request.own_class:
-        pipe._prompts = Prompts(model, artifact.facts.get("left_padding", False))
+    if model.counts and not selection.request.own_class:
+        if selection.task.generates == SPEECH:
+            pipe._prompts = Recordings(model, exact)
+        elif exact:
+            pipe._prompts = Prompts(model, artifact.facts.get("left_padding", False))
     pipe.report, pipe._served = report, selection.served(recipe)
     return plan.decided(chosen, recipe.name, report.reason)
 

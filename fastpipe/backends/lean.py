@@ -259,3 +259,27 @@ def _two_steps(model: Any, ids: Array, mask: Array) -> Array:
     step = CausalSteps(model, torch.from_numpy(ids), {"attention_mask": torch.from_numpy(mask)})
     logits: Array = np.stack([step(ids), step(ids[:, -1:])], axis=1)
     return logits
+
+
+def same_beside_others(model: Any, alone: int, together: int) -> bool:
+    """Tell whether the decoder of a model of speech says the same, to the last bit, however many rows there are.
+
+    Args:
+        model: A model whose class is made of `LeanSampling`.
+        alone: Rows of one generation: its beams.
+        together: Rows of a batch.
+    """
+    chance = torch.Generator().manual_seed(0)
+    hidden = torch.randn(together, _FRAMES, model.config.d_model, generator=chance)
+    ids = torch.full((together, 2), int(model.config.decoder_start_token_id))
+    heard = [_three_steps(model, hidden[:rows], ids[:rows]) for rows in (alone, together)]
+    return bool(np.array_equal(heard[0], heard[1][:alone]))
+
+
+_FRAMES = 64  # that a decoder listens to in a trial; in use they are many more, which changes nothing for its rows
+
+
+def _three_steps(model: Any, hidden: torch.Tensor, ids: torch.Tensor) -> Array:
+    step = Seq2SeqSteps(model, ids, {"encoder_outputs": (hidden,)})
+    logits: Array = np.stack([step(tokens.numpy()) for tokens in (ids, ids[:, -1:], ids[:, -1:])], axis=1)
+    return logits

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastpipe.backends.base import Settings
 from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.lean import LeanSampling
@@ -78,7 +80,8 @@ class OpenVINOGenerators:
             if name != "encoder":
                 part.request = part.request.get_compiled_model().create_infer_request()
             setattr(twin, name, part)
-        twin.encoder.request = _Callable(model.encoder.request.create_infer_request())
+        by_rows = model.config.model_type == "whisper"
+        twin.encoder.request = (_ByRows if by_rows else _Callable)(model.encoder.request.create_infer_request())
         return twin
 
 
@@ -90,6 +93,20 @@ class _Callable:
 
     def __call__(self, inputs: Any, **how: Any) -> Any:
         return self._request.infer(inputs, **{**how, "share_outputs": False})
+
+
+class _ByRows(_Callable):
+    """The same, which takes a batch row by row.
+
+    Whisper hears 30 s of every recording: one fills all threads, and several at once take as long and more memory. So
+    what is heard of one depends on no other, whatever the encoder computes in.
+    """
+
+    def __call__(self, inputs: Any, **how: Any) -> Any:
+        alone = super().__call__
+        rows = range(len(next(iter(inputs.values()))))
+        parts = [alone({name: values[row : row + 1] for name, values in inputs.items()}, **how) for row in rows]
+        return {port.any_name: np.concatenate([part[port] for part in parts]) for port in parts[0]}
 
 
 def _properties(compute: str, recipe: Recipe, threads: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from fastpipe.errors import OptionError
 from fastpipe.pipelines import saving
 from fastpipe.pipelines.call import Batching, Call
 from fastpipe.pipelines.generators.batches import Prompts
+from fastpipe.pipelines.generators.recordings import Recordings
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.pipelines.request import Request
@@ -36,7 +37,7 @@ class FastRuntime(Pipeline):
     _cache_dir: Path | None = None
     _batching: Batching | None = None
     _max_tokens: int | None = None
-    _prompts: Prompts | None = None
+    _prompts: Prompts | Recordings | None = None
     _served: saving.Served | None = None
 
     @property

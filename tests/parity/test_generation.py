@@ -14,7 +14,10 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
 import fastpipe
-from fastpipe.errors import InputTooLongError, OptionError, UnsupportedOnEngineError
+from fastpipe.backends import lean
+from fastpipe.errors import InputError, InputTooLongError, OptionError, UnsupportedOnEngineError
+from fastpipe.pipelines.generators import recordings
+from fastpipe.pipelines.generators.model import GeneratorModel
 from tests.compare import assert_same
 from tests.conftest import V5
 from tests.models import Models
@@ -208,6 +211,119 @@ def test_sounds_are_heard_alike(fp: Make, ref: Make, options: dict[str, Any]) ->
         assert_same(pipe(sound, **options), reference(dict(sound) if sound is given else sound, **options))
     assert given.keys() == {"raw", "sampling_rate"}
     assert_same(pipe(SOUNDS, **options), [reference(sound, **options) for sound in SOUNDS])
+
+
+SHORT = [
+    (loudness * np.random.default_rng(seed).standard_normal(int(16000 * seconds))).astype(np.float32)
+    for seed, seconds, loudness in ((0, 2, 1), (1, 5, 0.1), (2, 0.4, 1), (3, 9, 0.01), (0, 2, 1), (4, 29, 0.3))
+]
+
+
+@pytest.fixture
+def generations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many recordings each call of a model on an engine hears."""
+    heard: list[int] = []
+    generate = GeneratorModel.generate
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        heard.append(len(kwargs["input_features"]))
+        return generate(self, *args, **kwargs)
+
+    monkeypatch.setattr(GeneratorModel, "generate", counted)
+    return heard
+
+
+@before_5
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [
+        ({"generate_kwargs": {"max_new_tokens": 12}}, [6]),  # with beams, as by default
+        ({"generate_kwargs": {"num_beams": 1}}, [6]),
+        ({"return_timestamps": True, "generate_kwargs": {"num_beams": 1, "language": "en"}}, [6]),
+        (
+            {"return_timestamps": True, "batch_size": 4, "generate_kwargs": {"num_beams": 2, "max_new_tokens": 12}},
+            [4, 2],
+        ),
+        ({"generate_kwargs": {"repetition_penalty": 1.2, "num_beams": 1}}, [1] * 6),
+        ({"batch_size": 1, "generate_kwargs": {"num_beams": 1}}, [1] * 6),
+    ],
+    ids=str,
+)
+def test_a_list_of_recordings_is_heard_in_batches(
+    fp: Make, ref: Make, generations: list[int], options: dict[str, Any], batches: list[int]
+) -> None:
+    """Each says what it says alone, to the token; the lengths of the answers differ."""
+    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    together = pipe(SHORT, **options)
+    assert generations == batches
+    alone = {key: value for key, value in options.items() if key != "batch_size"}
+    assert list(pipe((sound for sound in SHORT), **alone)) == together
+    assert_same(together, [reference(sound, **alone) for sound in SHORT])
+    assert len({str(answer) for answer in together}) > 2
+
+
+@before_5
+def test_long_recordings_and_pieces_among_short_ones(fp: Make, ref: Make, generations: list[int]) -> None:
+    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    greedy = {"num_beams": 1, "max_new_tokens": 20}
+    long = np.concatenate([SHORT[5], SHORT[1]])
+    sounds = [SHORT[0], long, {"raw": SHORT[1].copy(), "sampling_rate": 16000, "name": "mill"}]
+    copies = [SHORT[0], long, {"raw": SHORT[1].copy(), "sampling_rate": 16000, "name": "mill"}]
+    options = {"return_timestamps": True, "generate_kwargs": greedy}
+    together = pipe(sounds, **options)
+    assert generations == [1, 2]
+    assert sounds[2].keys() == {"raw", "sampling_rate", "name"}
+    assert_same(together, [reference(sound, **options) for sound in copies])
+    generations.clear()
+    options = {"chunk_length_s": 10, "generate_kwargs": greedy}
+    assert_same(pipe([SHORT[0], long], **options), [reference(sound, **options) for sound in (SHORT[0], long)])
+    assert generations == [6]
+
+
+@before_5
+def test_times_of_words_are_made_one_by_one(fp: Make, ref: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    for each in (pipe, reference):
+        monkeypatch.setattr(each.generation_config, "alignment_heads", [[0, 0], [1, 1]], raising=False)
+    options = {"return_timestamps": "word", "generate_kwargs": {"num_beams": 1, "max_new_tokens": 8}}
+    assert_same(pipe(SHORT[:2], **options), [reference(sound, **options) for sound in SHORT[:2]])
+
+
+@before_5
+def test_a_recording_that_is_none_is_named(fp: Make) -> None:
+    with pytest.raises(InputError, match="item 1"):
+        fp("automatic-speech-recognition", "whisper")([SHORT[0], None])
+
+
+@before_5
+def test_batches_of_recordings_stop_at_what_the_decoder_may_remember(
+    fp: Make, generations: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = fp("automatic-speech-recognition", "whisper")
+    options = {"generate_kwargs": {"num_beams": 1}}
+    wanted = pipe(SHORT, **options)
+    sizes = pipe.model.config
+    one = 4 * 2 * sizes.decoder_layers * sizes.max_source_positions * sizes.d_model
+    generations.clear()
+    monkeypatch.setattr(recordings, "_MEMORY", 3 * one)
+    assert pipe(SHORT, **options) == wanted
+    assert generations == [3, 3]
+
+
+@before_5
+def test_integers_are_batched_where_rows_stay_the_same(
+    fp: Make, generations: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decoder of integers is tried first; where rows change with those beside, every recording goes alone."""
+    pipe = fp("automatic-speech-recognition", "whisper")
+    with pipe.model.lent() as twin:
+        assert lean.same_beside_others(twin, 5, 40)
+    for same, batches in ((True, [6]), (False, [1] * 6)):
+        generations.clear()
+        monkeypatch.setattr(lean, "same_beside_others", lambda *_, same=same: same)
+        monkeypatch.setattr(pipe, "_prompts", recordings.Recordings(pipe.model, exact=False))
+        pipe(SHORT, generate_kwargs={"num_beams": 1})
+        assert generations == batches
 
 
 @before_5

@@ -68,7 +68,7 @@ class Prompts:
     def _forward(self, pipe: Any, prepared: Any, during: Mapping[str, Any], answer: torch.Tensor | None) -> Any:
         if answer is None:
             return pipe.forward(prepared, **during)
-        with standing_in(_Spoken(pipe, self._model, answer)):
+        with standing_in(Spoken(pipe, self._model, answer)):
             return pipe._forward(prepared, **during)
 
     def _groups(self, prepared: Sequence[Any], config: Any, most: int) -> list[list[int]]:
@@ -111,13 +111,14 @@ def _length(prepared: Mapping[str, Any]) -> int:
     return int(ids.shape[1]) if plain else 0
 
 
-class _Spoken:
+class Spoken:
     """Answers for the model while one row, whose tokens are there, goes through the task's `_forward`."""
 
     def __init__(self, pipe: Any, model: Any, answer: torch.Tensor) -> None:
         self.pipe, self._model, self._answer = pipe, model, answer
 
     def generate(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Give the tokens that are there."""
         return self._answer
 
     def __getattr__(self, name: str) -> Any:

@@ -125,6 +125,17 @@ class GeneratorModel:
         with self.lent() as twin:
             return twin.generate(*args, **kwargs)
 
+    def whole_config(self, arguments: dict[str, Any], default: Any) -> tuple[Any, dict[str, Any]]:
+        """Give the config of a generation with what the arguments change, and the arguments that are not in it.
+
+        Args:
+            arguments: Of `generate`.
+            default: The config where they name none.
+        """
+        with self.lent() as twin:
+            config, others = twin._prepare_generation_config(**{"generation_config": default, **arguments})
+        return config, others
+
     def plain_config(self, arguments: dict[str, Any], default: Any) -> Any:
         """Give the config of a generation whose every token depends on nothing but the model's own logits.
 
@@ -135,9 +146,8 @@ class GeneratorModel:
         Returns:
             The whole config; `None` where there is chance, a search, or a processor that reads the tokens so far.
         """
-        arguments = {"generation_config": default, **arguments}
+        config, others = self.whole_config(arguments, default)
         with self.lent() as twin:
-            config, others = twin._prepare_generation_config(**arguments)
             plain = not (config.do_sample or config.num_beams > 1 or config.num_return_sequences > 1 or others)
             processors = plain and twin._get_logits_processor(
                 generation_config=config,
