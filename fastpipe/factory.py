@@ -16,7 +16,7 @@ from fastpipe import options, plan
 from fastpipe.artifacts.store import Store
 from fastpipe.backends import registry
 from fastpipe.backends.torch import TorchRunner, text_inputs, token_limit
-from fastpipe.errors import ExportError, FallbackWarning
+from fastpipe.errors import ExportError, FallbackWarning, FetchError
 from fastpipe.hardware import Hardware, detect_hardware
 from fastpipe.pipelines import components, published, saving
 from fastpipe.pipelines import request as requests
@@ -173,7 +173,7 @@ def make(
         except NothingFasterError as error:
             in_fp32 = in_fp32 or chosen.backend
             failed[chosen.backend] = str(error)
-        except (Outdated, ExportError) as error:
+        except (Outdated, ExportError, FetchError) as error:
             if tuned is None:
                 failed[chosen.backend] = str(error)
             in_fp32 = "" if in_fp32 == chosen.backend else in_fp32
@@ -266,6 +266,7 @@ def _on_engine(selection: Selection, settled: bool) -> plan.Plan:
 
     Raises:
         ExportError: The engine cannot take the model.
+        FetchError: It cannot now, as a graph cannot be fetched.
         NothingFasterError: The accuracy check refused all that is faster than fp32, and the engine is not settled.
     """
     pipe, chosen = selection.pipe, selection.plan
@@ -276,7 +277,13 @@ def _on_engine(selection: Selection, settled: bool) -> plan.Plan:
             raise NothingFasterError(
                 f"nothing faster than fp32 passes the accuracy check here: {', '.join(report.refused)} do not"
             )
-        artifact = selection.compiled(recipe)
+        try:
+            artifact = selection.compiled(recipe)
+        except FetchError as error:  # a check is remembered for longer than the graph that it chose
+            if not selection.leave_ready(error):
+                raise
+            recipe, report = selection.choose()
+            artifact = selection.compiled(recipe)
         asked = DTYPES.get(chosen.precision, torch.float32)  # results have the dtype that the user named, if they did
         pipe.model.load(artifact.folder, chosen.backend, selection.settings(recipe), artifact.facts, dtype=asked)
         speed = selection.speed(recipe, artifact.facts)

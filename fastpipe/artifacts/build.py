@@ -25,7 +25,7 @@ from fastpipe.batching import neutrality
 from fastpipe.batching.collate import Feed, pad_values, run_batch
 from fastpipe.batching.planner import Padding
 from fastpipe.batching.shapes import altered, key_of, shapes_of
-from fastpipe.errors import ExportError
+from fastpipe.errors import ExportError, FetchError
 from fastpipe.precision.recipes import FP32, Weights
 from fastpipe.tasks import Task
 
@@ -77,6 +77,7 @@ def export(
 
     Raises:
         ExportError: No way of exporting gives a graph that agrees with torch.
+        FetchError: Nor does what is ready, as far as it can be fetched now.
     """
     with as_reference(model, folder) as reference:
         source, padding = (
@@ -212,7 +213,8 @@ def _export(
     threads: int,
 ) -> tuple[str, float]:
     """Export by the first way that agrees with torch; give its name and the largest relative difference."""
-    failures = []
+    failures: list[str] = []
+    kind: type[ExportError | FetchError] = ExportError
     settings = Settings(recipe=FP32, threads=threads)
 
     def difference() -> float:
@@ -224,11 +226,12 @@ def _export(
     for name, export in ways.items():
         try:
             return name, verified(folder, name, partial(export, source, folder), difference, bytes_of(source.model))
-        except ExportError as error:
+        except (ExportError, FetchError) as error:
             logger.info("%s", error)
             failures.append(str(error))
+            kind = FetchError if isinstance(error, FetchError) else kind  # the next time it may be there
     reasons = "; ".join(failures) or "no exporter is installed"
-    raise ExportError(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")
+    raise kind(f"{backend.name} cannot take {type(source.model).__name__} ({reasons})")
 
 
 def bytes_of(model: Any) -> int:
@@ -269,6 +272,7 @@ def verified(
 
     Raises:
         ExportError: It fails, or the difference is too large.
+        FetchError: What would have been fetched cannot be, now.
         OSError: The disk is full.
     """
     try:
@@ -276,6 +280,9 @@ def verified(
             export()
             _keep_graph_files(folder)
             error = difference()
+    except FetchError:  # passes too
+        empty(folder)
+        raise
     except (OSError, MemoryError):  # these pass; an ExportError is remembered
         raise
     except Exception as failure:

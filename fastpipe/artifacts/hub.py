@@ -70,17 +70,24 @@ NAMES: tuple[Named, ...] = (
     Named(backend="openvino", pattern=r"openvino_model_(int8|qint8_quantized|quantized)\.xml", bits=8),
 )
 _FOLDERS: Mapping[str, tuple[str, ...]] = {"onnxruntime": ("onnx", ""), "openvino": ("openvino", "")}
+# A repository may have checkpoints by the thousand; these are all that is read of its list. Who has more has nothing.
+_KEPT = re.compile(r"fastpipe/.*|.*\.(onnx|xml|bin|safetensors)|.*\.onnx[_.].*", re.DOTALL)
+_MOST = 10_000
 # An export takes about as long as this many bytes, and is made of the weights that were downloaded anyway.
 LARGEST_FP32 = 512 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """A file in a repository: its name with folders, bytes, and sha256, empty where the hub does not say it."""
+    """A file in a repository: its name with folders, bytes, and sha256; 0 and empty where the hub does not say it."""
 
     name: str
     size: int
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and type(self.size) is int and isinstance(self.sha256, str)):
+            raise TypeError(f"{self!r} describes no file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +99,17 @@ class Listing:
     made_of: tuple[str, ...]
     files: tuple[RemoteFile, ...]
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(word, str) for word in (self.repo, self.commit, *self.made_of)):
+            raise TypeError(f"what was said of {self.repo!r} is no listing")
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Listing:
-        """Make a listing of its values, as `asdict` gives them."""
+        """Make a listing of its values, as `asdict` gives them.
+
+        Raises:
+            KeyError, TypeError: They are something else.
+        """
         files = tuple(RemoteFile(**file) for file in values["files"])
         return cls(**{**values, "made_of": tuple(values["made_of"]), "files": files})
 
@@ -168,19 +183,22 @@ def look(repo: str, revision: str | None, token: Any = None) -> Listing:
         token: As for huggingface_hub.
 
     Raises:
+        TypeError: The answer is none.
         Exception: huggingface_hub's, where there is no such repository for this token, or no hub.
     """
     info = HfApi().model_info(repo, revision=revision, files_metadata=True, token=token, timeout=_TIMEOUT_S)
-    made_of = getattr(info.card_data, "base_model", None) or ()
-    files = (
+    said = getattr(info.card_data, "base_model", None)  # a card says what its author likes
+    made_of = (said,) if isinstance(said, str) else said if isinstance(said, (list, tuple)) else ()
+    files = tuple(
         RemoteFile(name=file.rfilename, size=file.size or 0, sha256=file.lfs.sha256 if file.lfs else "")
         for file in info.siblings or ()
+        if _KEPT.fullmatch(file.rfilename)
     )
     return Listing(
-        repo=str(info.id),  # which may have another owner by now
-        commit=str(info.sha),
-        made_of=(made_of,) if isinstance(made_of, str) else tuple(map(str, made_of)),
-        files=tuple(files),
+        repo=info.id,  # which may have another owner by now
+        commit=info.sha,
+        made_of=tuple(name for name in made_of if isinstance(name, str)),
+        files=files if len(files) <= _MOST else (),
     )
 
 
@@ -201,9 +219,10 @@ def graphs(listing: Listing, backend: str, isa: Collection[str], subfolder: str 
             continue
         for name, file in files.items():
             path = PurePosixPath(name)
+            if name in taken or path.parent not in places or not re.fullmatch(known.pattern, path.name):
+                continue
             beside = _weights_beside(path, files)
-            named = path.parent in places and re.fullmatch(known.pattern, path.name)
-            if named and beside is not None and name not in taken:
+            if beside is not None and all(one.size > 0 for one in (file, *beside)):
                 taken.add(name)
                 yield Ready(
                     repo=listing.repo,
@@ -239,14 +258,13 @@ def _weights_beside(graph: PurePosixPath, files: Mapping[str, RemoteFile]) -> tu
     return tuple(files[name] for name in sorted(names)) if allowed.issuperset(names) else None
 
 
-def fetch(ready: Ready, folder: Path, *, token: Any = None, cache_dir: Any = None) -> Path:
+def fetch(ready: Ready, folder: Path, **reaching: Any) -> Path:
     """Copy a ready graph here, downloading what is missing, and look it through.
 
     Args:
         ready: Which.
         folder: An empty folder.
-        token: As for huggingface_hub.
-        cache_dir: The hub's cache, where it is not the usual one.
+        reaching: As for `download`.
 
     Returns:
         The graph.
@@ -258,7 +276,7 @@ def fetch(ready: Ready, folder: Path, *, token: Any = None, cache_dir: Any = Non
     """
     logger.info("fetching %s (%.1f MB)", ready.origin, ready.size_bytes / 1e6)
     for file in ready.files:
-        found = download(ready.repo, file.name, ready.commit, token=token, cache_dir=cache_dir)
+        found = download(ready.repo, file.name, ready.commit, **reaching)
         target = folder / PurePosixPath(file.name).name
         shutil.copyfile(found, target)
         if target.stat().st_size != file.size or (file.sha256 and digest_of_file(target) != file.sha256):
@@ -267,22 +285,21 @@ def fetch(ready: Ready, folder: Path, *, token: Any = None, cache_dir: Any = Non
     return folder / PurePosixPath(ready.files[0].name).name
 
 
-def download(repo: str, name: str, commit: str, *, token: Any = None, cache_dir: Any = None) -> Path:
+def download(repo: str, name: str, commit: str, **reaching: Any) -> Path:
     """Bring a file into the hub's cache, if it is not there; a connection that ends too soon is taken up again.
 
     Args:
         repo: The repository.
         name: The file, with folders.
         commit: Of the repository.
-        token: As for huggingface_hub.
-        cache_dir: The hub's cache, where it is not the usual one.
+        reaching: As for `hf_hub_download`: "token", "cache_dir", "local_files_only".
 
     Raises:
         Exception: huggingface_hub's.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
-            return Path(hf_hub_download(repo, name, revision=commit, token=token, cache_dir=cache_dir))
+            return Path(hf_hub_download(repo, name, revision=commit, **reaching))
         except (HfHubHTTPError, LocalEntryNotFoundError):  # an answer, or nobody to ask
             raise
         except Exception as error:  # of the library underneath, which is another one in each version

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastpipe.batching.planner import Padding
 
-_LARGEST = 1 << 26  # bytes: a record has kilobytes
+LARGEST = 1 << 26  # bytes: a record has kilobytes
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -30,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
         OSError: The file cannot be read.
         ValueError: It is no JSON object, or too large for a record.
     """
-    if path.stat().st_size > _LARGEST:
+    if path.stat().st_size > LARGEST:
         raise ValueError("it is too large for a record")
     try:
         values = json.loads(path.read_text("utf-8"))

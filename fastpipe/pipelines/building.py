@@ -135,8 +135,13 @@ class Building:
         return self.published.graphs(self.backend.name, self.hardware.isa) if self.published else {}
 
     def _fetch(self, bits: int, folder: Path) -> None:
-        if self.published:
+        if self.published is None:
+            return
+        try:
             self.published.fetch(self._ready[bits], folder, self.backend.adopt)
+        except ExportError as error:
+            build.reject_full_disk(folder, self._ready[bits].size_bytes, error)
+            raise
 
     def _export(self, folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
         fp32 = self._ready.get(32)

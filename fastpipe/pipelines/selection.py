@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Mapping
@@ -14,14 +15,14 @@ from fastpipe.artifacts.store import Artifact
 from fastpipe.backends import registry
 from fastpipe.batching.collate import Feed, pad_values
 from fastpipe.batching.planner import Padding
-from fastpipe.errors import FallbackWarning, OptionError
+from fastpipe.errors import ExportError, FallbackWarning, FetchError, OptionError, UnsafeFileError
 from fastpipe.options import Accuracy
 from fastpipe.pipelines import components, samples
 from fastpipe.pipelines.building import Building
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import gate
 from fastpipe.precision.recipes import FP32, Recipe
-from fastpipe.precision.report import Report
+from fastpipe.precision.report import Candidate, Report
 from fastpipe.tasks import ORDER
 
 _logger = logging.getLogger(__name__)
@@ -125,10 +126,27 @@ class Selection(Building):
         }
 
         def check(folder: Path) -> dict[str, Any]:
+            for recipe in self.ladder:
+                if recipe.weights.origin:  # whether it comes is no answer to remember
+                    with contextlib.suppress(ExportError, UnsafeFileError):
+                        self.artifact(recipe)
             with self.steps.step("checking accuracy"):
                 return {"report": self._check(accuracy, named).to_dict()}
 
-        return Report.from_dict(self.store.obtain(replace(self.spec, choice=question), check).facts["report"])
+        try:
+            return Report.from_dict(self.store.obtain(replace(self.spec, choice=question), check).facts["report"])
+        except FetchError as error:
+            lost = self.leave_ready(error)
+            if not lost:
+                raise
+            report = self._remembered(accuracy, named)
+            return replace(report, candidates=(*lost, *report.candidates))
+
+    def leave_ready(self, error: FetchError) -> tuple[Candidate, ...]:
+        """Go on without what others have made, which does not come; give that as the report says it."""
+        lost = [recipe for recipe in self.ladder if recipe.weights.origin]
+        self.ladder = [recipe for recipe in self.ladder if recipe not in lost]
+        return tuple(Candidate(recipe=r.name, verdict=f"it does not run: FetchError: {error}") for r in lost)
 
     def _check(self, accuracy: Accuracy, named: str | None) -> Report:
         base = self.artifact(FP32)

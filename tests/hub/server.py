@@ -31,12 +31,13 @@ class Asked(NamedTuple):
 
 @dataclass(kw_only=True)
 class Repo:
-    """A repository: its files at each commit, which commit a branch is at, and what its card says."""
+    """A repository: its files at each commit, which commit a branch is at, its card, and what else is said of it."""
 
     commits: dict[str, dict[str, bytes]]
     branches: dict[str, str]
     private: bool = False
-    card: Mapping[str, Any] = field(default_factory=dict)
+    card: Any = field(default_factory=dict)
+    said: Mapping[str, Any] = field(default_factory=dict)
 
 
 def commit(name: str) -> str:
@@ -64,6 +65,7 @@ class Hub:
         asked: What was asked, in its order.
         cut: By the end of a file's name: bytes after which a connection ends, in the order in which it is asked for.
         broken: Ends of files' names for which it has no answer but an error.
+        busy: Repositories of which it says nothing for now.
         slow: By the end of a file's name: seconds before each half of it.
     """
 
@@ -72,6 +74,7 @@ class Hub:
     asked: list[Asked] = field(default_factory=list)
     cut: dict[str, list[int]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)
     slow: dict[str, float] = field(default_factory=dict)
     port: int = 0
 
@@ -138,6 +141,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._bytes(self.hub.repos[f"{repo_owner}/{repo_name}"].commits[sha][name], name, {})
         parts = path.removeprefix("/api/models/").strip("/").split("/")
         repo = self.hub.repos.get("/".join(parts[:2]))
+        if "/".join(parts[:2]) in self.hub.busy:
+            return self._send(429, {})
         if repo is None or (repo.private and authorization != f"Bearer {self.hub.token}"):
             return self._send(401, {"X-Error-Code": "RepoNotFound"})
         revision = parts[3] if len(parts) > 3 else "main"
@@ -217,6 +222,7 @@ def _info(name: str, sha: str, repo: Repo, files: Mapping[str, bytes]) -> dict[s
         "tags": [],
         "pipeline_tag": "text-classification",
         "library_name": "transformers",
-        "cardData": dict(repo.card),
+        "cardData": repo.card,
         "siblings": [described(path, body) for path, body in files.items()],
+        **repo.said,
     }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub.utils import validate_repo_id
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpipe.artifacts import hub
+from fastpipe.artifacts import build, hub
 from fastpipe.artifacts.hub import Listing, RemoteFile
 from fastpipe.artifacts.spec import digest_of
-from fastpipe.errors import OptionError
+from fastpipe.errors import ExportError, FetchError, OptionError
 
 ZEN4 = ("avx2", "avx512_bf16", "avx512_vnni", "avx512f")
 # As repositories on the hub look: of transformers.js, of sentence-transformers, of Optimum.
@@ -131,3 +132,40 @@ def test_weights_are_identified_as_in_a_folder(tmp_path):
     found = Listing(repo="a/b", commit="c", made_of=(), files=(*files, missing))
     assert hub.digest_of_weights(found, lambda name: sums[name]) == digest_of([digest_of_folder(tmp_path), {}])
     assert hub.digest_of_weights(listing({"config.json": 1}), str) == ""
+
+
+def test_repositories_with_thousands_of_files():
+    """What is looked through is what may be ready, and once; the rest is not even remembered."""
+    files = {f"checkpoints/{number}/model.onnx": 1 for number in range(8000)}
+    assert chosen({**files, "onnx/model.onnx": 1}, "onnxruntime") == {32: ["onnx/model.onnx"]}
+
+
+@pytest.mark.parametrize(("count", "kept"), [(10, 12), (10_000, 0)])
+def test_the_list_that_is_kept(monkeypatch, count, kept):
+    from huggingface_hub.hf_api import ModelInfo
+
+    names = [f"{number}.bin" for number in range(count)] + [f"{number}.txt" for number in range(99)]
+    names += ["fastpipe/choice.json", "onnx/model.onnx_data"]
+    info = ModelInfo(id="a/b", sha="c", siblings=[{"rfilename": name, "size": 1} for name in names], tags=[])
+    monkeypatch.setattr(hub.HfApi, "model_info", lambda *_, **__: info)
+    assert len(hub.look("a/b", None).files) == kept
+
+
+def test_a_size_that_is_not_known_is_no_graph():
+    assert chosen({"onnx/model_int8.onnx": 0, "onnx/model_quantized.onnx": 5}, "onnxruntime") == {
+        8: ["onnx/model_quantized.onnx"]
+    }
+
+
+@pytest.mark.parametrize(("last", "kind"), [(FetchError("it is gone"), FetchError), (ExportError("no"), ExportError)])
+def test_that_nothing_could_be_fetched_is_no_fault_of_the_model(tmp_path, last, kind):
+    """An `ExportError` is remembered."""
+
+    def fail(error):
+        raise error
+
+    ways = {"own": lambda *_: fail(ExportError("not this model")), "ready": lambda *_: fail(last)}
+    model = SimpleNamespace(parameters=tuple)
+    with pytest.raises(kind) as caught:
+        build._export(tmp_path, SimpleNamespace(model=model), None, {}, SimpleNamespace(name="engine"), ways, 1)
+    assert type(caught.value) is kind
