@@ -16,6 +16,8 @@ V5 = "transformers>=5,<6"
 PYTEST = ("python", "-m", "pytest", "-n", "auto", "--dist", "loadfile")
 # The long scenarios of the benchmarks have a session of their own.
 QUICK = ("-m", "not scenario")
+# What depends on the engines and on no version of transformers is not asked twice.
+QUICK_AGAIN = ("-m", "not scenario and not once")
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -55,7 +57,7 @@ def tests_v4(session: nox.Session) -> None:
 def tests_v5(session: nox.Session) -> None:
     """The tests next to the newest transformers 5, for which there is no Optimum."""
     install(session, "-e", ".[openvino,onnxruntime,test]", V5)
-    run(session, *PYTEST, *QUICK, *session.posargs)
+    run(session, *PYTEST, *QUICK_AGAIN, *session.posargs)
 
 
 @nox.session

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from fastpipe.pipelines import imports
+
+imports.put_off()  # before any module here imports transformers
+
 
 def __getattr__(name: str) -> Any:
     """Find a fast class by name, so that pickles load in a process that has made none yet."""

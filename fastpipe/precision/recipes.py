@@ -127,8 +127,8 @@ def _openvino_generators(hardware: Hardware, kind: str) -> tuple[Recipe, ...]:
     """Decoding reads all weights for each token: what counts is how small they are, not what is multiplied.
 
     With floats as factors a prompt gets the same tokens in a batch as alone; integers and bf16 may give others, and so
-    they wait to be named. Speech has an encoder with most of the work, which hears one recording at a time; its decoder is
-    tried before it takes several.
+    they wait to be named. Speech has an encoder with most of the work, which hears one recording at a time; its decoder
+    is tried before it takes several.
     """
     if kind == SPEECH:
         fast = "bf16" if hardware.has_bf16 else ""

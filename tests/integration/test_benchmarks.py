@@ -38,6 +38,8 @@ from fastpipe.hardware import Hardware
 from tests.conftest import V5
 from tests.integration.jobs import in_process
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[2]
 OURS, OPTIMUM = "fastpipe-openvino-int8", "optimum-onnxruntime-int8"
 PLAIN = "fastpipe-openvino-fp32"  # built in no time

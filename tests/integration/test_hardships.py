@@ -24,6 +24,8 @@ from tests.integration import jobs
 from tests.integration.jobs import Job, in_process
 from tests.models import Models
 
+pytestmark = pytest.mark.once
+
 TEXTS = ["a small river", "the old mill stands", "", "runs " * 40]
 QUICK = "openvino" if V5 else "onnxruntime"
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -346,6 +347,7 @@ def test_a_forked_process_generates_too(fp: Make) -> None:
     """The engine's threads stay with the parent, and nothing waits for them."""
     pipe = fp("text-generation", "llama")
     wanted = pipe(PROMPTS[0], **GREEDY)
+    time.sleep(0.5)  # until they sleep: one that is awake may hold a lock, and in the child for ever
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(pipe, (PROMPTS[0],), GREEDY).get(timeout=120) == wanted
 

@@ -18,6 +18,8 @@ from fastpipe.precision.sample import TEXTS
 from tests.conftest import ENGINES, V5
 from tests.models import wordpiece
 
+pytestmark = pytest.mark.once
+
 COUNT = 1000
 Make = Callable[..., Any]
 

@@ -21,6 +21,8 @@ from fastpipe.artifacts import acceptance
 from fastpipe.errors import UnsafeFileError
 from tests.unit.test_acceptance import ROWS, edited, ir, onnx_model
 
+pytestmark = pytest.mark.once
+
 SECRET = np.full(256, 7e7, np.float32)  # what a result that it is in cannot hide
 HOLDER = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
 X = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3))

@@ -23,6 +23,8 @@ from fastpipe.artifacts.store import Store
 from fastpipe.errors import CacheWarning
 from fastpipe.pipelines.speed import Speed
 
+pytestmark = pytest.mark.once
+
 FACTS = {"max_tokens": 8, "padding": "neutral", "outputs": ["logits"], "shapes": {"pixel_values": [3, None]}}
 SPEC = ArtifactSpec(
     weights="w", config="c", architecture="a", task="t", inputs=("x",), backend="e", versions={"e": "1", "gone": ""}
