@@ -128,9 +128,14 @@ def test_errors_come_before_anything_is_loaded(asked: Any, texts: Path, tmp_path
         assert "is not a file" in done.stderr
         assert "is no JSON object" in run(command, "m", "--data", texts, "--parameters", "[1]", code=1).stderr
         assert run(command, "m", code=2).stdout == ""
+    run("bench", "m", "--data", texts, "--batch-size", 0, code=2)
+    assert not asked
+
+
+def test_a_plot_that_cannot_be_written_is_refused_at_once(asked: Any, texts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     assert "writes no file such as" in run("bench", "m", "--data", texts, "--plot", "rates.doc", code=1).stderr
     assert "is not a folder" in run("bench", "m", "--data", texts, "--plot", tmp_path / "no" / "a.png", code=1).stderr
-    run("bench", "m", "--data", texts, "--batch-size", 0, code=2)
     assert not asked
 
 
