@@ -13,6 +13,7 @@ import pytest
 from fastpipe.artifacts import inventory, share
 from fastpipe.artifacts.store import Store
 from tests.compare import assert_same
+from tests.conftest import V5
 from tests.hub import test_fetching
 from tests.hub.server import Hub, commit, files_in
 from tests.hub.test_fetching import answers, origins, run
@@ -89,6 +90,7 @@ def test_strange_answers_are_those_of_a_hub_with_nothing_ready(hub: Hub, tiny: P
     assert not [path for path in hub.paths() if path.endswith(".onnx")]
 
 
+@pytest.mark.skipif(V5, reason="transformers 5 itself hands its tokenizers this option twice, and fails")
 def test_local_files_only_asks_nothing(
     hub: Hub, tiny: Path, ready: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
