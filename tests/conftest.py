@@ -105,16 +105,16 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Any:
     for pipe in tasks.used:
         plan = pipe.plan
         rejected = [choice.reason for choice in plan.rejected if choice.what == "backend" and choice.value != "torch"]
+        asked = any("was asked for" in reason for reason in rejected)
         entry = {
             "transformers": transformers.__version__,
             "task": plan.task,
             "architecture": str((pipe.model.config.architectures or [type(pipe.model).__name__])[0]),
             "backend": plan.backend,
             "precision": plan.precision,
-            "reason": "; ".join(dict.fromkeys(rejected)) if plan.backend == "torch" else "",
+            "reason": "" if plan.backend != "torch" or asked else "; ".join(dict.fromkeys(rejected)),
         }
-        if not any("was asked for" in reason for reason in rejected) or plan.backend != "torch":
-            _passed["".join(entry.values())] = entry
+        _passed["".join(entry.values())] = entry
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
