@@ -13,6 +13,7 @@ from benchmarks import speech, whisper_weights
 
 _TASK = "automatic-speech-recognition"
 _BATCH = 8
+BEAMS = 5  # by default, in transformers' pipeline and in faster-whisper
 _LONG_S = 30  # what Whisper hears at once
 
 Setting = Mapping[str, int]
@@ -40,7 +41,9 @@ class Pipe:
         self.detail = detail
 
     def __call__(self, audios: Sequence[np.ndarray], setting: Setting) -> list[str]:
-        given = dict(setting)
+        given: dict[str, Any] = dict(setting)
+        if "beams" in given:
+            given["generate_kwargs"] = {"num_beams": given.pop("beams")}
         if "threads" in given:
             import torch
 
@@ -58,7 +61,7 @@ class Faster:
         folder: The model in CTranslate2's layout.
     """
 
-    detail = "weights int8, activations int8 per row, the rest fp32; greedy, without fallback to sampling"
+    detail = "weights int8, activations int8 per row, the rest fp32; without fallback to sampling"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -74,11 +77,13 @@ class Faster:
             self._models[threads] = library.WhisperModel(
                 str(self._folder), device="cpu", compute_type="int8", cpu_threads=threads, local_files_only=True
             )
-        model, given = self._models[threads], {}
+        model = self._models[threads]
+        given: dict[str, Any] = {}
         if setting.get("batch_size", 1) > 1:
             model, given = library.BatchedInferencePipeline(model), {"batch_size": setting["batch_size"]}
         long = len(audio) > _LONG_S * speech.RATE
-        segments, _ = model.transcribe(audio, beam_size=1, temperature=0, without_timestamps=not long, **given)
+        given |= {"beam_size": setting.get("beams", BEAMS), "without_timestamps": not long}
+        segments, _ = model.transcribe(audio, temperature=0, **given)
         return "".join(segment.text for segment in segments)
 
 
@@ -133,11 +138,11 @@ LOADERS: Mapping[str, Callable[[str, Path], Listener]] = {
 }
 
 
-def settings(contender: str, cores: int) -> list[dict[str, int]]:
+def settings(contender: str, cores: int, beams: int) -> list[dict[str, int]]:
     """Give what is probed; fastpipe chooses by itself, Optimum's engine takes all cores."""
     threads = dict.fromkeys((cores, 1)) if contender in ("transformers-fp32", "faster-whisper-int8") else (0,)
     batches = (0,) if contender == "fastpipe-auto" else (1, _BATCH)
-    every = [{"threads": thread, "batch_size": batch} for batch in batches for thread in threads]
+    every = [{"threads": thread, "batch_size": batch, "beams": beams} for batch in batches for thread in threads]
     return [{name: value for name, value in each.items() if value} for each in every]
 
 

@@ -1,7 +1,8 @@
 """W7: speech to text, whisper-tiny.en with its real weights: short recordings in one call, a long one, a live stream.
 
 Speed is how many seconds of audio a second takes; beside it stands what it costs in words, against what was said and
-against transformers in fp32. All decode greedily. The long recording is the short ones joined, with pauses.
+against transformers in fp32. All search with as many beams: five, the default of transformers' pipeline and of
+faster-whisper, and one, greedily. The long recording is the short ones joined, with pauses.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 from benchmarks import listeners, speech, whisper_weights
@@ -23,7 +25,7 @@ LIVE = ("fastpipe-auto", TRANSFORMERS)
 _LONG_S, _LIVE_S = 180, 60
 _CHUNK_S = 0.1
 _PROBED = 4
-_SHORT, _LONG, _STREAM = "", ", long", ", live"  # what follows a contender's name in its lanes
+_SHORT, _LONG, _GREEDY, _STREAM = "", ", long", ", greedy", ", live"  # what follows a contender's name in its lanes
 
 
 def run(bench: Bench) -> Result:
@@ -41,9 +43,12 @@ def run(bench: Bench) -> Result:
     entrants = _entrants(bench, short=len(short), joined_s=joined_s)
     try:
         tables, lanes = [], []
-        for clips, title in ((short, f"{len(short)} short recordings in one call"), ([long], "a long recording")):
-            finished = bench.race(_lanes(bench, entrants, clips))
-            tables.append(_table(title, clips, finished))
+        amounts = ((short, f"{len(short)} short recordings in one call"), ([long], "a long recording"))
+        for beams, (clips, title) in product((listeners.BEAMS, 1), amounts):
+            ending = (_SHORT if len(clips) > 1 else _LONG) + (_GREEDY if beams == 1 else "")
+            finished = bench.race(_lanes(bench, entrants, clips, beams, ending))
+            decoding = f"{beams} beams" if beams > 1 else "greedily"
+            tables.append(_table(f"{title}, {decoding}", clips, finished, ending))
             lanes += finished
         streams = bench.race(_live(entrants, live))
         tables += [_live_table(live, streams)] if streams else []
@@ -103,13 +108,13 @@ def _entrants(bench: Bench, *, short: int, joined_s: list[int]) -> list[Entrant]
     return entrants
 
 
-def _lanes(bench: Bench, entrants: list[Entrant], clips: Sequence[speech.Clip]) -> list[Lane]:
+def _lanes(bench: Bench, entrants: list[Entrant], clips: Sequence[speech.Clip], beams: int, ending: str) -> list[Lane]:
     """Find each contender's best setting for these recordings, and make the lanes that run it."""
     names = [clip.name for clip in clips]
     lanes = []
     for entrant in entrants:
-        settings = listeners.settings(entrant.contender.name, bench.hardware.cores)
-        name = entrant.contender.name + (_SHORT if len(clips) > 1 else _LONG)
+        settings = listeners.settings(entrant.contender.name, bench.hardware.cores, beams)
+        name = entrant.contender.name + ending
         lane = bench.lane(
             entrant, "benchmarks.w7_speech:transcribe", names, settings=settings, parts=[names[:_PROBED]], name=name
         )
@@ -127,10 +132,9 @@ def _live(entrants: list[Entrant], clip: speech.Clip) -> list[Lane]:
     return lanes
 
 
-def _table(title: str, clips: Sequence[speech.Clip], lanes: list[Lane]) -> Table:
+def _table(title: str, clips: Sequence[speech.Clip], lanes: list[Lane], ending: str) -> Table:
     took = {lane.name: [sum(sample["seconds"]) for sample in lane.samples] for lane in lanes}
     texts = {lane.name: lane.samples[-1]["texts"] for lane in lanes}
-    ending = _SHORT if len(clips) > 1 else _LONG
     seconds = sum(clip.seconds for clip in clips)
     table = Table(
         title=f"{title}, {seconds:.0f} s of speech, {whisper_weights.NAME}",

@@ -1,9 +1,10 @@
 """The decoding loop without what a stateful OpenVINO decoder does not need: a mixin for Optimum's model classes.
 
-transformers prepares a generation (processors, stopping criteria, streamer) and then steps through it in `_sample`.
-There it rebuilds masks and positions as tensors, copies the logits of all positions, and asks every criterion at every
-token, which with a small model is a third of the time. Here each step hands the engine what is new, and the rest is
-transformers' own: processors, criteria and the random numbers, in the same order. So the tokens are the same.
+transformers prepares a generation (processors, stopping criteria, streamer) and then steps through it in `_sample`, or
+`_beam_search`. There it rebuilds masks and positions as tensors, hands over everything again, copies the logits of all
+positions, and asks every criterion at every token, which with a small model is a third of the time. Here each step
+hands the engine what is new, and the rest is transformers' own: processors, criteria and the random numbers, in the
+same order. So the tokens are the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast, Seq2SeqLMOutput
 
+from fastpipe.backends.processors import quick
+from fastpipe.backends.torch_threads import one_thread
 from fastpipe.batching.neutrality import TOLERANCE
 from fastpipe.errors import InputTooLongError
 
@@ -39,6 +44,10 @@ class CausalSteps:
         model: An `OVModelForCausalLM` with its state inside.
         ids: int64 (rows, tokens), the prompts, padded at the left.
         given: What `generate` passes on.
+
+    Attributes:
+        rows: int32 (rows,), which row of the last step each row of the next one continues; only beams change it.
+        length: Tokens so far.
     """
 
     def __init__(self, model: Any, ids: torch.Tensor, given: Mapping[str, Any]) -> None:
@@ -47,19 +56,22 @@ class CausalSteps:
         self._mask = np.ones(ids.shape, np.int64) if mask is None else mask.numpy().astype(np.int64)
         self._positions = np.maximum(self._mask.cumsum(axis=1) - 1, 0)
         self._positions[self._mask == 0] = 1  # transformers' own number for a pad; it is masked
-        self._rows = np.arange(ids.shape[0], dtype=np.int32)
-        self._limit = model.limit
+        self.rows = np.arange(ids.shape[0], dtype=np.int32)
+        self.length, self._limit = 0, model.limit
         self._request.reset_state()
 
     def __call__(self, tokens: Array) -> Array:
         """Take tokens of shape (rows, n) in; give the logits after the last one: float32 (rows, vocabulary)."""
         check_positions(int(self._positions.max()) + 1, self._limit)
-        feed = {"input_ids": tokens, "attention_mask": self._mask, "position_ids": self._positions}
-        feed = {name: values for name, values in feed.items() if name in self._names}
-        if "beam_idx" in self._names:
-            feed["beam_idx"] = self._rows
-        logits = _run(self._request, feed)
-        self._mask = np.concatenate([self._mask, np.ones((len(self._rows), 1), np.int64)], axis=1)
+        feed = {
+            "input_ids": tokens,
+            "attention_mask": self._mask,
+            "position_ids": self._positions,
+            "beam_idx": self.rows,
+        }
+        logits = _run(self._request, {name: values for name, values in feed.items() if name in self._names})
+        self.length += tokens.shape[1]
+        self._mask = np.concatenate([self._mask, np.ones((len(self.rows), 1), np.int64)], axis=1)
         self._positions = self._positions[:, -1:] + 1
         return logits
 
@@ -71,26 +83,33 @@ class Seq2SeqSteps:
         model: An `OVModelForSeq2SeqLM` whose decoder has its state inside.
         ids: int64 (rows, tokens), what the decoder starts with.
         given: What `generate` passes on, with the encoder's outputs.
+
+    Attributes:
+        rows: As in `CausalSteps`.
+        length: Tokens so far.
     """
 
     def __init__(self, model: Any, ids: torch.Tensor, given: Mapping[str, Any]) -> None:
         decoder = model.decoder
         decoder.compile()
         self._request, self._names = decoder.request, set(decoder.input_names)
-        self._fixed = {"encoder_hidden_states": np.ascontiguousarray(given["encoder_outputs"][0].numpy())}
+        # What was heard stays with the request from the first step on, and is kept here, as the request borrows it.
+        self._heard = {"encoder_hidden_states": np.ascontiguousarray(given["encoder_outputs"][0].numpy())}
         mask = given.get("attention_mask")
         if mask is not None:
-            self._fixed["encoder_attention_mask"] = mask.numpy()
-        self._fixed["beam_idx"] = np.arange(ids.shape[0], dtype=np.int32)
-        self._length, self._limit = 0, model.limit
+            self._heard["encoder_attention_mask"] = mask.numpy()
+        self.rows = np.arange(ids.shape[0], dtype=np.int32)
+        self.length, self._limit = 0, model.limit
         self._request.reset_state()
 
     def __call__(self, tokens: Array) -> Array:
         """Take tokens of shape (rows, n) in; give the logits after the last one: float32 (rows, vocabulary)."""
-        check_positions(self._length + tokens.shape[1], self._limit)
-        places = np.arange(self._length, self._length + tokens.shape[1], dtype=np.int64)
-        feed = {**self._fixed, "input_ids": tokens, "cache_position": places}
-        self._length += tokens.shape[1]
+        check_positions(self.length + tokens.shape[1], self._limit)
+        places = np.arange(self.length, self.length + tokens.shape[1], dtype=np.int64)
+        feed = {"input_ids": tokens, "cache_position": places, "beam_idx": self.rows}
+        if not self.length:
+            feed |= self._heard
+        self.length += tokens.shape[1]
         return _run(self._request, {name: values for name, values in feed.items() if name in self._names})
 
 
@@ -124,10 +143,14 @@ class LeanSampling:
 
     lengths: list[int] | None = None
     limit: int | None = None
+    _steps: CausalSteps | Seq2SeqSteps | None = None  # while transformers' search goes on
 
     def forward(self, *args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> Any:
         """Run one step of transformers' own loop."""
         behind_encoder = self.config.is_encoder_decoder  # type: ignore[attr-defined]
+        if self._steps is not None:
+            logits = torch.from_numpy(self._steps(kwargs["tokens"].numpy())[:, None])
+            return (Seq2SeqLMOutput if behind_encoder else CausalLMOutputWithPast)(logits=logits, past_key_values=((),))
         if attention_mask is not None and not behind_encoder:
             check_positions(int(attention_mask.sum(dim=1).max()), self.limit)
         outputs = super().forward(*args, attention_mask=attention_mask, **kwargs)  # type: ignore[misc]
@@ -149,12 +172,56 @@ class LeanSampling:
         return not (
             asked - known
             or given.get("past_key_values") is not None
-            or generation_config.return_dict_in_generate
+            or generation_config.output_attentions
+            or generation_config.output_hidden_states
+            or generation_config.output_logits
             or generation_config.prefill_chunk_size is not None
             or not generation_config.use_cache
         )
 
-    def _sample(
+    def _new_tokens(self, ids: torch.Tensor, **given: Any) -> dict[str, torch.Tensor]:
+        assert self._steps is not None
+        return {"tokens": ids[:, self._steps.length :]}
+
+    def _reorder_cache(self, past_key_values: Any, beam_idx: torch.Tensor) -> Any:
+        if self._steps is None:
+            return super()._reorder_cache(past_key_values, beam_idx)  # type: ignore[misc]
+        self._steps.rows = beam_idx.numpy().astype(np.int32)
+        return past_key_values
+
+    def _stepper(self, ids: torch.Tensor, given: Mapping[str, Any]) -> CausalSteps | Seq2SeqSteps:
+        kind = Seq2SeqSteps if self.config.is_encoder_decoder else CausalSteps  # type: ignore[attr-defined]
+        return kind(self, ids, given)
+
+    def _beam_search(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        synced_gpus: bool = False,
+        **given: Any,
+    ) -> Any:
+        """Search as transformers does, by its own code, over our steps."""
+        self.lengths = None
+        if not synced_gpus and self.is_lean and self._is_plain(generation_config, given):
+            self._steps, logits_processor = self._stepper(input_ids, given), quick(logits_processor)
+            # On the instance and for as long as the search: `generate` reads the signature of the class's own.
+            self.prepare_inputs_for_generation = self._new_tokens
+        try:
+            with one_thread():
+                return super()._beam_search(  # type: ignore[misc]
+                    input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **given
+                )
+        finally:
+            self._steps = None
+            self.__dict__.pop("prepare_inputs_for_generation", None)
+
+    def _sample(self, *args: Any, **kwargs: Any) -> Any:
+        with one_thread():
+            return self._sampled(*args, **kwargs)
+
+    def _sampled(
         self,
         input_ids: torch.Tensor,
         logits_processor: Any,
@@ -169,8 +236,9 @@ class LeanSampling:
             return super()._sample(  # type: ignore[misc]
                 input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, streamer, **given
             )
-        kind = Seq2SeqSteps if self.config.is_encoder_decoder else CausalSteps  # type: ignore[attr-defined]
-        step = kind(self, input_ids, given)
+        step, logits_processor = self._stepper(input_ids, given), quick(logits_processor)
+        told = bool(generation_config.return_dict_in_generate)
+        scores: list[torch.Tensor] | None = [] if told and generation_config.output_scores else None
         ends = _ends(stopping_criteria)
         pad = generation_config._pad_token_tensor
         fills = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
@@ -179,7 +247,7 @@ class LeanSampling:
         lengths = [0] * rows
         tokens = input_ids.numpy()
         while unfinished.any():
-            chosen = _choose(step(tokens), input_ids, logits_processor, generation_config.do_sample)
+            chosen = _choose(step(tokens), input_ids, logits_processor, generation_config.do_sample, scores)
             if fills:
                 chosen = np.where(unfinished, chosen, int(pad))
             tokens = chosen[:, None]
@@ -187,14 +255,18 @@ class LeanSampling:
             if streamer is not None:
                 streamer.put(input_ids[:, -1])
             length = input_ids.shape[1]
-            over = ends.over(chosen, length) if ends else stopping_criteria(input_ids, None).numpy()
+            over = ends.over(chosen, length) if ends else stopping_criteria(input_ids, _told(scores)).numpy()
             for row in np.flatnonzero(unfinished & over):
                 lengths[row] = length
             unfinished &= ~over
         if streamer is not None:
             streamer.end()
         self.lengths = lengths
-        return input_ids
+        if not told:
+            return input_ids
+        if self.config.is_encoder_decoder:  # type: ignore[attr-defined]
+            return GenerateEncoderDecoderOutput(sequences=input_ids, scores=_told(scores), past_key_values=((),))
+        return GenerateDecoderOnlyOutput(sequences=input_ids, scores=_told(scores), past_key_values=((),))
 
 
 _CAUSAL_INPUTS = {"input_ids", "attention_mask", "position_ids", "beam_idx"}
@@ -222,13 +294,21 @@ def _ends(criteria: Any) -> _Ends | None:
     return _Ends(criteria) if set(kinds) <= _KNOWN_CRITERIA and len(set(kinds)) == len(kinds) else None
 
 
-def _choose(logits: Array, input_ids: torch.Tensor, processors: Any, at_random: bool) -> Array:
-    """Choose each row's next token: int64 (rows,)."""
+def _told(scores: list[torch.Tensor] | None) -> tuple[torch.Tensor, ...] | None:
+    return None if scores is None else tuple(scores)
+
+
+def _choose(
+    logits: Array, input_ids: torch.Tensor, processors: Any, at_random: bool, kept: list[torch.Tensor] | None
+) -> Array:
+    """Choose each row's next token, int64 (rows,); its scores are kept where somebody asks for them."""
     chosen: Array
-    if not processors and not at_random:
+    if not processors and not at_random and kept is None:
         chosen = logits.argmax(axis=-1)
         return chosen
     scores = processors(input_ids, torch.from_numpy(logits))
+    if kept is not None:
+        kept.append(scores)
     drawn = (
         torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[:, 0] if at_random else scores.argmax(dim=-1)
     )

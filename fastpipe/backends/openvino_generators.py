@@ -14,6 +14,7 @@ from fastpipe.backends.base import Settings
 from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.lean import LeanSampling
 from fastpipe.backends.openvino import compressed, core, properties, without_progress
+from fastpipe.backends.word_times import WordTimes
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
 
@@ -116,8 +117,8 @@ def _properties(compute: str, recipe: Recipe, threads: int) -> dict[str, Any]:
 
 
 @cache
-def _lean(base: type) -> type:
-    return type(f"Lean{base.__name__}", (LeanSampling, base), {"__module__": __name__})
+def _lean(base: type, *before: type) -> type:
+    return type(f"Lean{base.__name__}", (LeanSampling, *before, base), {"__module__": __name__})
 
 
 def _class_of(kind: str, config: Any) -> Any:
@@ -125,5 +126,5 @@ def _class_of(kind: str, config: Any) -> Any:
     from optimum.intel.openvino import modeling_seq2seq
 
     if kind == SPEECH and config.model_type == "whisper":
-        return _lean(modeling_seq2seq._OVModelForWhisper)
+        return _lean(modeling_seq2seq._OVModelForWhisper, WordTimes)
     return _lean(getattr(optimum.intel, _CLASSES[kind]))

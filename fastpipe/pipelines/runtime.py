@@ -28,6 +28,9 @@ from fastpipe.plan import Plan
 from fastpipe.precision.report import Report
 
 
+_ITERATED = (torch.utils.data.Dataset, types.GeneratorType)
+
+
 class FastRuntime(Pipeline):
     """Comes after a task's own pipeline class in the method order, and before `Pipeline`."""
 
@@ -85,10 +88,10 @@ class FastRuntime(Pipeline):
         if self._batching is None:
             rows = 1 if _padding_is_heard(self.feature_extractor) else rows
             with quietly():
-                if self._prompts is not None and isinstance(inputs, list) and len(inputs) > 1 and rows != 1:
-                    together = self._prompts.together(self, inputs, rows, kwargs)
-                    if together is not None:
-                        return together
+                if self._prompts is not None and rows != 1 and not isinstance(inputs, _ITERATED):
+                    made = self._together(self._prompts, inputs, rows, kwargs)
+                    if made is not None:
+                        return made
                 return super().__call__(inputs, *args, num_workers=num_workers, batch_size=rows, **kwargs)
 
         given = self._sanitize_parameters(**kwargs)
@@ -103,10 +106,20 @@ class FastRuntime(Pipeline):
             with progress.bar(len(inputs), progress_bar) as bar:
                 call.done = bar.update
                 return whole(call, inputs)
-        if isinstance(inputs, (torch.utils.data.Dataset, types.GeneratorType)):
+        if isinstance(inputs, _ITERATED):
             total = len(inputs) if hasattr(inputs, "__len__") else None
             return Results(call, inputs, progress.bar(total, progress_bar))
         return call.one(inputs)
+
+    def _together(self, prompts: Prompts | Recordings, inputs: Any, rows: int | None, said: Mapping[str, Any]) -> Any:
+        """Take a list in batches, or one input that has pieces; `None` where each input must go alone."""
+        if isinstance(inputs, list):
+            return prompts.together(self, inputs, rows, said) if len(inputs) > 1 else None
+        if not prompts.takes_one(self, said):
+            return None
+        assert isinstance(prompts, Recordings)
+        made = prompts.together(self, [inputs], rows, said, alone=True)
+        return made[0] if made else None
 
     def forward(self, model_inputs: Any, **forward_params: Any) -> Any:
         """Run one batch of `preprocess` outputs through the model.

@@ -31,6 +31,10 @@ class Prompts:
     def __init__(self, model: GeneratorModel, left_padding: bool) -> None:
         self._model, self._left_padding = model, left_padding
 
+    def takes_one(self, pipe: Any, said: Mapping[str, Any]) -> bool:
+        """Tell whether a prompt alone is worth a batch: never."""
+        return False
+
     def together(self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any]) -> list[Any] | None:
         """Generate from every prompt, and give the results in their order.
 

@@ -14,14 +14,16 @@ import torch
 from transformers import GenerationMixin
 
 from fastpipe.artifacts import locks
-from fastpipe.backends import generators
+from fastpipe.backends import generators, word_times
 from fastpipe.errors import ArtifactError, UnsupportedOnEngineError
 from fastpipe.pipelines.request import Request
 from fastpipe.precision.recipes import Recipe
 
 # Engines that a fork copied: to end them would wait for threads that are not in this process.
 _left_to_parents: list[Any] = []
-_BY_TORCH = ("return_token_timestamps",)  # it reads attention, which the graphs do not give
+_TIMES = "return_token_timestamps"
+# What only torch tells beside the times of words: all that went on inside.
+_INSIDE = ("return_dict_in_generate", "output_attentions", "output_hidden_states", "output_logits")
 
 
 class GeneratorModel:
@@ -47,6 +49,7 @@ class GeneratorModel:
         self._live: tuple[int, Any] = (-1, None)
         self._idle: deque[Any] = deque()
         self._torch: Any = None
+        self._attend: word_times.Attend | None = None
 
     def load(self, folder: Path, backend: str, recipe: Recipe, threads: int, limit: int | None) -> None:
         """Load an artifact.
@@ -120,9 +123,12 @@ class GeneratorModel:
                 "assisted decoding takes back tokens, and the cache of a model on an engine cannot be cut",
                 remedy="Use backend='torch' with assistant_model=, or leave it out.",
             )
-        if any(kwargs.get(name) for name in _BY_TORCH):
-            return self.torch_model.generate(*args, **kwargs)
+        times = bool(kwargs.get(_TIMES))
         with self.lent() as twin:
+            if times and (any(kwargs.get(name) for name in _INSIDE) or not isinstance(twin, word_times.WordTimes)):
+                return self.torch_model.generate(*args, **kwargs)
+            if times:
+                twin.attend = self._attend = self._attend or word_times.attention_of(self.torch_model)
             return twin.generate(*args, **kwargs)
 
     def whole_config(self, arguments: dict[str, Any], default: Any) -> tuple[Any, dict[str, Any]]:
@@ -225,7 +231,7 @@ class GeneratorModel:
         return getattr(self.engine, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_live": (-1, None), "_idle": deque(), "_torch": None, "_lease": None}
+        return {**self.__dict__, "_live": (-1, None), "_idle": deque(), "_torch": None, "_attend": None, "_lease": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

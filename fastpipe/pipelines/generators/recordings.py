@@ -1,4 +1,4 @@
-"""Lists of recordings for Whisper: decoded in batches, where each row says what it would say alone.
+"""Recordings for Whisper, or pieces of a long one: decoded in batches, where each says what it would say alone.
 
 Whisper hears 30 s of every recording, so that no row of the encoder is padded, and every row's decoder starts with as
 many tokens. The encoder takes the rows one by one all the same (see `fastpipe.backends.openvino_generators`): it is
@@ -15,14 +15,16 @@ from typing import Any
 import torch
 
 from fastpipe.backends import lean
-from fastpipe.pipelines.generators.batches import ROWS, Spoken
+from fastpipe.pipelines.generators.batches import Spoken
 from fastpipe.pipelines.generators.model import GeneratorModel
 from fastpipe.pipelines.guards import exclusively, naming
 from fastpipe.pipelines.inputs import check
 from fastpipe.pipelines.standin import standing_in
 
+# Rows of the decoder in a batch, of which each beam is one, and recordings: more gain little on a CPU.
+_BEAMS, _ROWS = 40, 16
 # Batches that are prepared at once, so that rows of like lengths can be decoded together.
-_WINDOW = 4
+_WINDOW = 2
 # What the decoder may remember of the recordings of a batch, in bytes: every beam has its own copy of what was heard.
 _MEMORY = 2**30
 _FEATURES = ("input_features", "attention_mask")
@@ -65,11 +67,13 @@ class _Row:
 
     Attributes:
         owner: Index of its input.
+        name: The same for errors; `None` where the call has one input.
         prepared: What `preprocess` made.
         outputs: What `_forward` makes of it; `None` until it has.
     """
 
     owner: int
+    name: int | None
     prepared: dict[str, Any]
     outputs: Any = None
 
@@ -91,7 +95,13 @@ class Recordings:
         self._model, self._exact = model, exact
         self._tried: dict[tuple[int, int], bool] = {}
 
-    def together(self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any]) -> list[Any] | None:
+    def takes_one(self, pipe: Any, said: Mapping[str, Any]) -> bool:
+        """Tell whether a recording alone is worth a batch: where it is cut into pieces."""
+        return bool(said.get("chunk_length_s") or pipe._preprocess_params.get("chunk_length_s"))
+
+    def together(
+        self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any], *, alone: bool = False
+    ) -> list[Any] | None:
         """Transcribe every recording, and give the results in their order.
 
         Args:
@@ -99,6 +109,7 @@ class Recordings:
             items: Recordings, as its class hands them on.
             most: Upper bound of rows in a batch.
             said: Arguments of the call.
+            alone: Whether the call is about one recording, which then has no index in an error.
 
         Returns:
             The results; `None` where each recording must go in transformers' own way: where there is chance, words get
@@ -111,16 +122,17 @@ class Recordings:
         if config is None:
             return None
         beams = config.num_beams or 1
-        most = min(most or ROWS, ROWS, self._fitting(beams))
+        most = min(most or _ROWS, _ROWS, _BEAMS // beams, self._fitting(beams))
         if most < 2 or not self._same(beams, most):
             return None
         decode = partial(self._decode, pipe, most, during, config.pad_token_id)
         rows: list[_Row] = []
         waiting: list[_Row] = []
         for index, item in enumerate(items):
-            check(item, index, "audio")
-            with naming(index, before), exclusively(pipe.tokenizer):
-                new = [_Row(owner=index, prepared=one) for one in pipe.preprocess(item, **before)]
+            name = None if alone else index
+            check(item, name, "audio")
+            with naming(name, before), exclusively(pipe.tokenizer):
+                new = [_Row(owner=index, name=name, prepared=one) for one in pipe.preprocess(item, **before)]
             rows += new
             for row in new:
                 if self._is_short(row.prepared):
@@ -136,7 +148,7 @@ class Recordings:
             owned[row.owner].append(row.outputs)
         results = []
         for index, outputs in enumerate(owned):
-            with naming(index, after), exclusively(pipe.tokenizer):
+            with naming(None if alone else index, after), exclusively(pipe.tokenizer):
                 results.append(pipe.postprocess(outputs, **after))
         return results
 
@@ -185,11 +197,11 @@ class Recordings:
             said = pipe.forward({"is_last": True, **features}, **during)["tokens"]
             for place, row in enumerate(batch):
                 answer = _without_pads(said[place : place + 1], pad)
-                with naming(row.owner, during), standing_in(Spoken(pipe, self._model, answer)):
+                with naming(row.name, during), standing_in(Spoken(pipe, self._model, answer)):
                     row.outputs = pipe._forward(row.prepared, **during)
 
     def _alone(self, pipe: Any, row: _Row, during: Mapping[str, Any]) -> None:
-        with naming(row.owner, during):
+        with naming(row.name, during):
             row.outputs = pipe.forward(row.prepared, **during)
         row.prepared = {}
 
