@@ -45,7 +45,8 @@ class WordTimes:
         return given
 
     def _extract_token_timestamps(self, generate_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        assert self.attend is not None and self._heard is not None
+        assert self.attend is not None
+        assert self._heard is not None
         sequences = generate_outputs.sequences
         heard = self._heard.repeat_interleave(len(sequences) // len(self._heard), dim=0)
         attention = tuple(self.attend(sequences[:, :-1], heard))  # as when it writes: of all tokens but the last

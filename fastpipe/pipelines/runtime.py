@@ -27,7 +27,6 @@ from fastpipe.pipelines.windows import Results, whole
 from fastpipe.plan import Plan
 from fastpipe.precision.report import Report
 
-
 _ITERATED = (torch.utils.data.Dataset, types.GeneratorType)
 
 

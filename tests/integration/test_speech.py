@@ -142,6 +142,20 @@ def test_another_file_is_not_taken_for_whisper(tmp_path):
 
 @pytest.mark.slow
 @weights
+@recordings
+@pytest.mark.skipif(V5, reason="models that generate have no engine next to transformers 5")
+def test_words_have_the_times_that_transformers_gives_them(folder):
+    """With beams, as by default: text and times, all the same."""
+    pipe = fastpipe.pipeline("automatic-speech-recognition", model=folder, backend="openvino", precision="fp32")
+    reference = transformers.pipeline("automatic-speech-recognition", model=folder, device="cpu")
+    clip = speech.clips()[1]
+    mine, theirs = (one(audio(clip), return_timestamps="word") for one in (pipe, reference))
+    assert mine == theirs
+    assert len(mine["chunks"]) == len(clip.words.split())
+
+
+@pytest.mark.slow
+@weights
 @pytest.mark.skipif(V5, reason="models that generate have no engine next to transformers 5")
 @pytest.mark.skipif(not fastpipe.detect_hardware().has_bf16, reason="this CPU has no bf16")
 def test_a_decoder_that_repeats_what_another_heard_is_caught(folder):

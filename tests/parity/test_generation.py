@@ -282,12 +282,64 @@ def test_long_recordings_and_pieces_among_short_ones(fp: Make, ref: Make, genera
 
 
 @before_5
-def test_times_of_words_are_made_one_by_one(fp: Make, ref: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+@pytest.mark.parametrize("backend", ["openvino", "onnxruntime"])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_times_of_words(fp: Make, ref: Make, monkeypatch: pytest.MonkeyPatch, backend: str, beams: int) -> None:
+    """The engine writes, and torch's decoder reads what is written: no word is made by torch."""
+    pipe = fp("automatic-speech-recognition", "whisper", backend=backend, precision="fp32")
+    reference = ref("automatic-speech-recognition", "whisper")
     for each in (pipe, reference):
         monkeypatch.setattr(each.generation_config, "alignment_heads", [[0, 0], [1, 1]], raising=False)
-    options = {"return_timestamps": "word", "generate_kwargs": {"num_beams": 1, "max_new_tokens": 8}}
-    assert_same(pipe(SHORT[:2], **options), [reference(sound, **options) for sound in SHORT[:2]])
+    options = {"return_timestamps": "word", "generate_kwargs": {"num_beams": beams, "max_new_tokens": 8}}
+    wanted = [reference(sound, **options) for sound in SHORT[:2]]
+    monkeypatch.setattr(pipe.model.torch_model, "generate", None)
+    assert_same(pipe(SHORT[:2], **options), wanted)
+    assert_same(pipe({"raw": SHORT[0], "sampling_rate": 16000}, **options), wanted[0])
+
+
+@before_5
+def test_times_of_words_with_all_that_went_on_inside_are_torchs(fp: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = fp("automatic-speech-recognition", "whisper", precision="fp32")
+    monkeypatch.setattr(pipe.model.generation_config, "alignment_heads", [[0, 0], [1, 1]], raising=False)
+    features = pipe.feature_extractor(SHORT[0], sampling_rate=16000, return_tensors="pt").input_features
+    given = {"input_features": features, "return_token_timestamps": True, "max_new_tokens": 4, "num_beams": 1}
+    inside = pipe.model.generate(**given, return_dict_in_generate=True)
+    assert len(inside["cross_attentions"]) == 4
+    assert torch.equal(inside["token_timestamps"], pipe.model.generate(**given)["token_timestamps"])
+
+
+@before_5
+@pytest.mark.parametrize(("task", "name"), [("text-generation", "llama"), ("summarization", "bart")])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generate_tells_scores_as_transformers_does(fp: Make, ref: Make, task: str, name: str, beams: int) -> None:
+    pipe, reference = fp(task, name, precision="fp32"), ref(task, name)
+    given = pipe.tokenizer(PROMPTS[2], return_tensors="pt", return_token_type_ids=False)
+    asked = {"num_beams": beams, "max_new_tokens": 5, "do_sample": False, "repetition_penalty": 1.3}
+    told = {"return_dict_in_generate": True, "output_scores": True}
+    mine, theirs = (one.model.generate(**given, **asked, **told) for one in (pipe, reference))
+    assert type(mine) is type(theirs)
+    assert torch.equal(mine.sequences, theirs.sequences)
+    assert len(mine.scores) == len(theirs.scores)
+    for one, other in zip(mine.scores, theirs.scores, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert torch.equal(pipe.model.generate(**given, **asked), mine.sequences)
+
+
+@before_5
+def test_a_long_recording_alone_is_heard_in_one_batch(fp: Make, ref: Make, generations: list[int]) -> None:
+    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    long = np.concatenate([SHORT[5], SHORT[1]])
+    for options in (
+        {"chunk_length_s": 10, "generate_kwargs": {"num_beams": 1, "max_new_tokens": 12}},
+        {"chunk_length_s": 10, "return_timestamps": True, "generate_kwargs": {"max_new_tokens": 12}},
+    ):
+        generations.clear()
+        assert_same(pipe(long, **options), reference(long, **options))
+        assert generations == [5]
+    with pytest.raises(InputError) as caught:
+        pipe(None, chunk_length_s=10)
+    assert "item" not in str(caught.value)
+    assert caught.value.index is None
 
 
 @before_5
