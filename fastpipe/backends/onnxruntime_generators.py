@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.onnxruntime import quantized, save, session_options
-from fastpipe.backends.word_times import WordTimes
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
 
@@ -46,8 +44,10 @@ class ONNXRuntimeGenerators:
 
     def load(self, folder: Path, kind: str, recipe: Recipe, threads: int, config: Any, generation_config: Any) -> Any:
         """See `Generators`."""
+        import optimum.onnxruntime
+
         how = {} if kind == CAUSAL else {"use_merged": False}
-        model = _class_of(kind, config)._from_pretrained(
+        model = getattr(optimum.onnxruntime, _CLASSES[kind])._from_pretrained(
             folder,
             copy.deepcopy(config),  # Optimum moves entries out of it
             generation_config=copy.deepcopy(generation_config),
@@ -60,17 +60,3 @@ class ONNXRuntimeGenerators:
     def twin(self, model: Any) -> Any:
         """See `Generators`. A session keeps nothing between steps."""
         return copy.copy(model)
-
-
-@cache
-def _timed(base: type) -> type:
-    return type(f"Timed{base.__name__}", (WordTimes, base), {"__module__": __name__})
-
-
-def _class_of(kind: str, config: Any) -> Any:
-    import optimum.onnxruntime
-    from optimum.onnxruntime import modeling_seq2seq
-
-    if kind == SPEECH and config.model_type == "whisper":
-        return _timed(modeling_seq2seq.ORTModelForWhisper)
-    return getattr(optimum.onnxruntime, _CLASSES[kind])

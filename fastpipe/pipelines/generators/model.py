@@ -126,7 +126,7 @@ class GeneratorModel:
         times = bool(kwargs.get(_TIMES))
         with self.lent() as twin:
             if times and (any(kwargs.get(name) for name in _INSIDE) or not isinstance(twin, word_times.WordTimes)):
-                return self.torch_model.generate(*args, **kwargs)
+                return self.torch_model.generate(*args, **{"generation_config": self.generation_config, **kwargs})
             if times:
                 twin.attend = self._attend = self._attend or word_times.attention_of(self.torch_model)
             return twin.generate(*args, **kwargs)
