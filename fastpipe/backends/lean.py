@@ -193,6 +193,7 @@ class LeanSampling:
         kind = Seq2SeqSteps if self.config.is_encoder_decoder else CausalSteps  # type: ignore[attr-defined]
         return kind(self, ids, given)
 
+    @one_thread()
     def _beam_search(
         self,
         input_ids: torch.Tensor,
@@ -209,19 +210,15 @@ class LeanSampling:
             # On the instance and for as long as the search: `generate` reads the signature of the class's own.
             self.prepare_inputs_for_generation = self._new_tokens
         try:
-            with one_thread():
-                return super()._beam_search(  # type: ignore[misc]
-                    input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **given
-                )
+            return super()._beam_search(  # type: ignore[misc]
+                input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **given
+            )
         finally:
             self._steps = None
             self.__dict__.pop("prepare_inputs_for_generation", None)
 
-    def _sample(self, *args: Any, **kwargs: Any) -> Any:
-        with one_thread():
-            return self._sampled(*args, **kwargs)
-
-    def _sampled(
+    @one_thread()
+    def _sample(
         self,
         input_ids: torch.Tensor,
         logits_processor: Any,

@@ -8,7 +8,8 @@ heard: that is a small part of the work, and gives the attention that torch has 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -21,18 +22,26 @@ Attend: TypeAlias = Callable[[torch.Tensor, torch.Tensor], Sequence[torch.Tensor
 
 
 class WordTimes:
-    """Stands before a Whisper class of Optimum.
+    """Stands before a Whisper class of Optimum; generations that ask for no times go past it."""
 
-    Attributes:
-        attend: Gives the attention; set for a generation that asks for times of words.
-    """
-
-    attend: Attend | None = None
     model: Any
+    generate: Callable[..., Any]
+    _attend: Attend | None = None
     _heard: torch.Tensor | None = None
+
+    @contextmanager
+    def attending(self, attend: Attend) -> Iterator[None]:
+        """Let generations have times of words, by the attention that `attend` gives."""
+        self._attend = attend
+        try:
+            yield
+        finally:
+            self._attend = self._heard = None
 
     def _set_return_outputs(self, *, generation_config: Any, **asked: Any) -> Any:
         told = super()._set_return_outputs(generation_config=generation_config, **asked)  # type: ignore[misc]
+        if self._attend is None:
+            return told
         generation_config.output_attentions = False
         if not hasattr(self.model, "config"):  # Optimum's stand-in for the torch model, which is told to give attention
             self.model = copy.copy(self.model)
@@ -41,15 +50,16 @@ class WordTimes:
 
     def _prepare_encoder_decoder_kwargs_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         given = super()._prepare_encoder_decoder_kwargs_for_generation(*args, **kwargs)  # type: ignore[misc]
-        self._heard = given["encoder_outputs"][0]
+        if self._attend is not None:
+            self._heard = given["encoder_outputs"][0]
         return given
 
     def _extract_token_timestamps(self, generate_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        assert self.attend is not None
+        assert self._attend is not None
         assert self._heard is not None
         sequences = generate_outputs.sequences
         heard = self._heard.repeat_interleave(len(sequences) // len(self._heard), dim=0)
-        attention = tuple(self.attend(sequences[:, :-1], heard))  # as when it writes: of all tokens but the last
+        attention = tuple(self._attend(sequences[:, :-1], heard))  # as when it writes: of all tokens but the last
         read = GenerateEncoderDecoderOutput(sequences=sequences, cross_attentions=(attention,))
         return super()._extract_token_timestamps(read, *args, **kwargs)  # type: ignore[misc]
 

@@ -88,9 +88,12 @@ class FastRuntime(Pipeline):
             rows = 1 if _padding_is_heard(self.feature_extractor) else rows
             with quietly():
                 if self._prompts is not None and rows != 1 and not isinstance(inputs, _ITERATED):
-                    made = self._together(self._prompts, inputs, rows, kwargs)
+                    single = not isinstance(inputs, list)
+                    items = [inputs] if single else inputs
+                    indices = [None] if single else range(len(items))
+                    made = self._prompts.together(self, items, indices, rows, kwargs)
                     if made is not None:
-                        return made
+                        return made[0] if single else made
                 return super().__call__(inputs, *args, num_workers=num_workers, batch_size=rows, **kwargs)
 
         given = self._sanitize_parameters(**kwargs)
@@ -109,16 +112,6 @@ class FastRuntime(Pipeline):
             total = len(inputs) if hasattr(inputs, "__len__") else None
             return Results(call, inputs, progress.bar(total, progress_bar))
         return call.one(inputs)
-
-    def _together(self, prompts: Prompts | Recordings, inputs: Any, rows: int | None, said: Mapping[str, Any]) -> Any:
-        """Take a list in batches, or one input that has pieces; `None` where each input must go alone."""
-        if isinstance(inputs, list):
-            return prompts.together(self, inputs, rows, said) if len(inputs) > 1 else None
-        if not prompts.takes_one(self, said):
-            return None
-        assert isinstance(prompts, Recordings)
-        made = prompts.together(self, [inputs], rows, said, alone=True)
-        return made[0] if made else None
 
     def forward(self, model_inputs: Any, **forward_params: Any) -> Any:
         """Run one batch of `preprocess` outputs through the model.

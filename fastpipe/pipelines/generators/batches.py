@@ -31,23 +31,29 @@ class Prompts:
     def __init__(self, model: GeneratorModel, left_padding: bool) -> None:
         self._model, self._left_padding = model, left_padding
 
-    def takes_one(self, pipe: Any, said: Mapping[str, Any]) -> bool:
-        """Tell whether a prompt alone is worth a batch: never."""
-        return False
-
-    def together(self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any]) -> list[Any] | None:
+    def together(
+        self,
+        pipe: Any,
+        items: Sequence[Any],
+        indices: Sequence[int | None],
+        most: int | None,
+        said: Mapping[str, Any],
+    ) -> list[Any] | None:
         """Generate from every prompt, and give the results in their order.
 
         Args:
             pipe: The pipeline.
             items: Texts or chats, as its class hands them on.
+            indices: What each is called in an error; `None` for the input of a call with one.
             most: Upper bound of rows in a batch.
             said: Arguments of the call.
 
         Returns:
             The results; `None` where each prompt must go alone, in transformers' own way: where there is chance, whose
-            numbers come in an order, or a search, or a processor that would read the padding.
+            numbers come in an order, or a search, or a processor that would read the padding, or no second prompt.
         """
+        if len(items) < 2:
+            return None
         given = pipe._sanitize_parameters(**said)
         own = (pipe._preprocess_params, pipe._forward_params, pipe._postprocess_params)
         before, during, after = ({**a, **b} for a, b in zip(own, given, strict=True))
@@ -55,18 +61,18 @@ class Prompts:
         if config is None:
             return None
         prepared = []
-        for index, item in enumerate(items):
+        for index, item in zip(indices, items, strict=True):
             with naming(index, before), exclusively(pipe.tokenizer):
                 prepared.append(pipe.preprocess(item, **before))
             check_length(prepared[-1]["input_ids"].shape[-1], pipe._max_tokens, index)
         results: list[Any] = [None] * len(items)
         for group in self._groups(prepared, config, most or ROWS):
-            answers = self._answers([prepared[index] for index in group], during, pipe)
-            for index, answer in zip(group, answers, strict=True):
-                with naming(index, after):
-                    outputs = self._forward(pipe, prepared[index], during, answer)
+            answers = self._answers([prepared[place] for place in group], during, pipe)
+            for place, answer in zip(group, answers, strict=True):
+                with naming(indices[place], after):
+                    outputs = self._forward(pipe, prepared[place], during, answer)
                     with exclusively(pipe.tokenizer):
-                        results[index] = pipe.postprocess(outputs, **after)
+                        results[place] = pipe.postprocess(outputs, **after)
         return results
 
     def _forward(self, pipe: Any, prepared: Any, during: Mapping[str, Any], answer: torch.Tensor | None) -> Any:

@@ -123,13 +123,14 @@ class GeneratorModel:
                 "assisted decoding takes back tokens, and the cache of a model on an engine cannot be cut",
                 remedy="Use backend='torch' with assistant_model=, or leave it out.",
             )
-        times = bool(kwargs.get(_TIMES))
         with self.lent() as twin:
-            if times and (any(kwargs.get(name) for name in _INSIDE) or not isinstance(twin, word_times.WordTimes)):
+            if not kwargs.get(_TIMES):
+                return twin.generate(*args, **kwargs)
+            if any(kwargs.get(name) for name in _INSIDE) or not isinstance(twin, word_times.WordTimes):
                 return self.torch_model.generate(*args, **{"generation_config": self.generation_config, **kwargs})
-            if times:
-                twin.attend = self._attend = self._attend or word_times.attention_of(self.torch_model)
-            return twin.generate(*args, **kwargs)
+            self._attend = self._attend or word_times.attention_of(self.torch_model)
+            with twin.attending(self._attend):
+                return twin.generate(*args, **kwargs)
 
     def whole_config(self, arguments: dict[str, Any], default: Any) -> tuple[Any, dict[str, Any]]:
         """Give the config of a generation with what the arguments change, and the arguments that are not in it.

@@ -66,14 +66,14 @@ class _Row:
     """What one generation hears: a recording, or a piece of it.
 
     Attributes:
-        owner: Index of its input.
-        name: The same for errors; `None` where the call has one input.
+        owner: Place of its input.
+        index: What that is called in an error.
         prepared: What `preprocess` made.
         outputs: What `_forward` makes of it; `None` until it has.
     """
 
     owner: int
-    name: int | None
+    index: int | None
     prepared: dict[str, Any]
     outputs: Any = None
 
@@ -95,30 +95,32 @@ class Recordings:
         self._model, self._exact = model, exact
         self._tried: dict[tuple[int, int], bool] = {}
 
-    def takes_one(self, pipe: Any, said: Mapping[str, Any]) -> bool:
-        """Tell whether a recording alone is worth a batch: where it is cut into pieces."""
-        return bool(said.get("chunk_length_s") or pipe._preprocess_params.get("chunk_length_s"))
-
     def together(
-        self, pipe: Any, items: Sequence[Any], most: int | None, said: Mapping[str, Any], *, alone: bool = False
+        self,
+        pipe: Any,
+        items: Sequence[Any],
+        indices: Sequence[int | None],
+        most: int | None,
+        said: Mapping[str, Any],
     ) -> list[Any] | None:
         """Transcribe every recording, and give the results in their order.
 
         Args:
             pipe: The pipeline.
             items: Recordings, as its class hands them on.
+            indices: What each is called in an error; `None` for the input of a call with one.
             most: Upper bound of rows in a batch.
             said: Arguments of the call.
-            alone: Whether the call is about one recording, which then has no index in an error.
 
         Returns:
             The results; `None` where each recording must go in transformers' own way: where there is chance, words get
-            times, or what was said before decides how a recording is heard.
+            times, what was said before decides how a recording is heard, or there is but one and it is not cut.
         """
         given = pipe._sanitize_parameters(**said)
         own = (pipe._preprocess_params, pipe._forward_params, pipe._postprocess_params)
         before, during, after = ({**a, **b} for a, b in zip(own, given, strict=True))
-        config = self._config(pipe, during)
+        single = len(items) < 2 and not before.get("chunk_length_s")
+        config = None if single else self._config(pipe, during)
         if config is None:
             return None
         beams = config.num_beams or 1
@@ -128,11 +130,10 @@ class Recordings:
         decode = partial(self._decode, pipe, most, during, config.pad_token_id)
         rows: list[_Row] = []
         waiting: list[_Row] = []
-        for index, item in enumerate(items):
-            name = None if alone else index
-            check(item, name, "audio")
-            with naming(name, before), exclusively(pipe.tokenizer):
-                new = [_Row(owner=index, name=name, prepared=one) for one in pipe.preprocess(item, **before)]
+        for place, (index, item) in enumerate(zip(indices, items, strict=True)):
+            check(item, index, "audio")
+            with naming(index, before), exclusively(pipe.tokenizer):
+                new = [_Row(owner=place, index=index, prepared=one) for one in pipe.preprocess(item, **before)]
             rows += new
             for row in new:
                 if self._is_short(row.prepared):
@@ -147,8 +148,8 @@ class Recordings:
         for row in rows:
             owned[row.owner].append(row.outputs)
         results = []
-        for index, outputs in enumerate(owned):
-            with naming(None if alone else index, after), exclusively(pipe.tokenizer):
+        for index, outputs in zip(indices, owned, strict=True):
+            with naming(index, after), exclusively(pipe.tokenizer):
                 results.append(pipe.postprocess(outputs, **after))
         return results
 
@@ -197,11 +198,11 @@ class Recordings:
             said = pipe.forward({"is_last": True, **features}, **during)["tokens"]
             for place, row in enumerate(batch):
                 answer = _without_pads(said[place : place + 1], pad)
-                with naming(row.name, during), standing_in(Spoken(pipe, self._model, answer)):
+                with naming(row.index, during), standing_in(Spoken(pipe, self._model, answer)):
                     row.outputs = pipe._forward(row.prepared, **during)
 
     def _alone(self, pipe: Any, row: _Row, during: Mapping[str, Any]) -> None:
-        with naming(row.name, during):
+        with naming(row.index, during):
             row.outputs = pipe.forward(row.prepared, **during)
         row.prepared = {}
 
