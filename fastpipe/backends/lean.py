@@ -17,6 +17,7 @@ import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import CausalLMOutputWithPast, Seq2SeqLMOutput
 
+from fastpipe.backends.last_logits import ALL, KEEP, ONE
 from fastpipe.backends.processors import quick
 from fastpipe.backends.torch_threads import one_thread
 from fastpipe.batching.neutrality import TOLERANCE
@@ -68,6 +69,7 @@ class CausalSteps:
             "attention_mask": self._mask,
             "position_ids": self._positions,
             "beam_idx": self.rows,
+            KEEP: ONE,
         }
         logits = _run(self._request, {name: values for name, values in feed.items() if name in self._names})
         self.length += tokens.shape[1]
@@ -158,6 +160,11 @@ class LeanSampling:
             check_positions(self.decoder._past_length, self.limit)  # type: ignore[attr-defined]
         return outputs
 
+    def prepare_inputs(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Make a step's inputs of the engine, in transformers' own loop: all its tokens get their logits."""
+        inputs: dict[str, Any] = super().prepare_inputs(*args, **kwargs)  # type: ignore[misc]
+        return {**inputs, KEEP: ALL} if KEEP in self.input_names else inputs  # type: ignore[attr-defined]
+
     @property
     def is_lean(self) -> bool:
         """Whether this model can be stepped through here: its decoder keeps its state, and takes what we know of."""
@@ -209,6 +216,7 @@ class LeanSampling:
             self._steps, logits_processor = self._stepper(input_ids, given), quick(logits_processor)
             # On the instance and for as long as the search: `generate` reads the signature of the class's own.
             self.prepare_inputs_for_generation = self._new_tokens
+            self._first_iter_beam_search = False  # Optimum's own first step of a search, which would come later
         try:
             return super()._beam_search(  # type: ignore[misc]
                 input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **given
@@ -266,7 +274,7 @@ class LeanSampling:
         return GenerateDecoderOnlyOutput(sequences=input_ids, scores=_told(scores), past_key_values=((),))
 
 
-_CAUSAL_INPUTS = {"input_ids", "attention_mask", "position_ids", "beam_idx"}
+_CAUSAL_INPUTS = {"input_ids", "attention_mask", "position_ids", "beam_idx", KEEP}
 _DECODER_INPUTS = {"input_ids", "encoder_hidden_states", "encoder_attention_mask", "cache_position", "beam_idx"}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastpipe.backends.base import Settings
 from fastpipe.backends.generators import EXPORTS
+from fastpipe.backends.last_logits import KEEP, add_choice
 from fastpipe.backends.lean import LeanSampling
 from fastpipe.backends.openvino import compressed, core, properties, without_progress
 from fastpipe.backends.word_times import WordTimes
@@ -64,7 +65,10 @@ class OpenVINOGenerators:
             ov_config=_properties(recipe.compute, recipe, threads),
             compile=False,
         )
-        if kind != CAUSAL:
+        if kind == CAUSAL:
+            if add_choice(model.model):
+                model.input_names[KEEP] = len(model.input_names)
+        else:
             model.encoder.ov_config = _properties(recipe.encoder or recipe.compute, recipe, threads)
         model.compile()
         return model

@@ -57,6 +57,20 @@ def test_the_same_tokens(fp: Make, ref: Make, name: str, options: dict[str, Any]
     assert_same(list(pipe((prompt for prompt in PROMPTS), **alone)), wanted)
 
 
+@before_5
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_prompt_has_logits_after_its_last_token_only_unless_somebody_asks(fp: Make, ref: Make, name: str) -> None:
+    pipe, ids = fp("text-generation", name), torch.tensor([[5, 9, 17, 3], [8, 2, 11, 4]])
+    pipe(PROMPTS[0], max_new_tokens=2, num_beams=2)  # a search leaves nothing behind
+    with torch.no_grad():
+        wanted = ref("text-generation", name).model(ids).logits
+    torch.testing.assert_close(pipe.model(ids).logits, wanted, rtol=0, atol=1e-4)
+    with pipe.model.lent() as twin:
+        last = lean.CausalSteps(twin, ids, {})(ids.numpy())
+        assert twin.request.get_tensor("logits").shape == [2, 1, wanted.shape[2]]
+    np.testing.assert_allclose(last, wanted[:, -1].numpy(), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_chance_with_a_seed(fp: Make, ref: Make, name: str) -> None:
     """The random numbers are drawn in the same order, and for each prompt alone."""
