@@ -15,6 +15,7 @@ from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.last_logits import KEEP, add_choice
 from fastpipe.backends.lean import LeanSampling
 from fastpipe.backends.openvino import compressed, core, properties, without_progress
+from fastpipe.backends.siblings import merge_siblings
 from fastpipe.backends.word_times import WordTimes
 from fastpipe.hardware import Hardware
 from fastpipe.precision.recipes import CAUSAL, SEQ2SEQ, SPEECH, Recipe, Weights, generator_ladder
@@ -45,6 +46,8 @@ class OpenVINOGenerators:
             if kind == CAUSAL:
                 raise
             export_from_model(model, folder, stateful=False, **how)
+        if kind == CAUSAL:
+            _merge(folder, "openvino_model")
 
     def quantize(self, source: Path, folder: Path, weights: Weights) -> None:
         """See `Generators`."""
@@ -112,6 +115,19 @@ class _ByRows(_Callable):
         rows = range(len(next(iter(inputs.values()))))
         parts = [alone({name: values[row : row + 1] for name, values in inputs.items()}, **how) for row in rows]
         return {port.any_name: np.concatenate([part[port] for part in parts]) for port in parts[0]}
+
+
+def _merge(folder: Path, name: str) -> None:
+    """Put a graph with fewer and larger layers in the place of an exported one."""
+    import openvino
+
+    graph = core().read_model(folder / f"{name}.xml")
+    if merge_siblings(graph):
+        merged = folder / f"{name}_merged"  # the engine reads weights out of the file for as long as it has the graph
+        openvino.save_model(graph, merged.with_suffix(".xml"), compress_to_fp16=False)
+        del graph
+        for suffix in (".xml", ".bin"):
+            merged.with_suffix(suffix).replace(folder / f"{name}{suffix}")
 
 
 def _properties(compute: str, recipe: Recipe, threads: int) -> dict[str, Any]:
