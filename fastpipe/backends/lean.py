@@ -85,18 +85,20 @@ class Seq2SeqSteps:
         model: An `OVModelForSeq2SeqLM` whose decoder has its state inside.
         ids: int64 (rows, tokens), what the decoder starts with.
         given: What `generate` passes on, with the encoder's outputs.
+        beams: Rows that follow one another and go on with the same outputs of the encoder.
 
     Attributes:
         rows: As in `CausalSteps`.
         length: Tokens so far.
     """
 
-    def __init__(self, model: Any, ids: torch.Tensor, given: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, ids: torch.Tensor, given: Mapping[str, Any], beams: int) -> None:
         decoder = model.decoder
         decoder.compile()
         self._request, self._names = decoder.request, set(decoder.input_names)
         # What was heard stays with the request from the first step on, and is kept here, as the request borrows it.
-        self._heard = {"encoder_hidden_states": np.ascontiguousarray(given["encoder_outputs"][0].numpy())}
+        states = given["encoder_outputs"][0].numpy()[:: beams if model.shares_beams else 1]
+        self._heard = {"encoder_hidden_states": np.ascontiguousarray(states)}
         mask = given.get("attention_mask")
         if mask is not None:
             self._heard["encoder_attention_mask"] = mask.numpy()
@@ -141,10 +143,13 @@ class LeanSampling:
     Attributes:
         lengths: After a generation by this loop: how many tokens of each row's result are its own, the prompt among
             them; what follows is padding.
+        limit: Tokens that the decoder has positions for.
+        shares_beams: Whether the decoder takes one row of encoder states for all beams of a search.
     """
 
     lengths: list[int] | None = None
     limit: int | None = None
+    shares_beams = False
     _steps: CausalSteps | Seq2SeqSteps | None = None  # while transformers' search goes on
 
     def forward(self, *args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> Any:
@@ -196,9 +201,10 @@ class LeanSampling:
         self._steps.rows = beam_idx.numpy().astype(np.int32)
         return past_key_values
 
-    def _stepper(self, ids: torch.Tensor, given: Mapping[str, Any]) -> CausalSteps | Seq2SeqSteps:
-        kind = Seq2SeqSteps if self.config.is_encoder_decoder else CausalSteps  # type: ignore[attr-defined]
-        return kind(self, ids, given)
+    def _stepper(self, ids: torch.Tensor, given: Mapping[str, Any], beams: int = 1) -> CausalSteps | Seq2SeqSteps:
+        if self.config.is_encoder_decoder:  # type: ignore[attr-defined]
+            return Seq2SeqSteps(self, ids, given, beams)
+        return CausalSteps(self, ids, given)
 
     @one_thread()
     def _beam_search(
@@ -213,7 +219,8 @@ class LeanSampling:
         """Search as transformers does, by its own code, over our steps."""
         self.lengths = None
         if not synced_gpus and self.is_lean and self._is_plain(generation_config, given):
-            self._steps, logits_processor = self._stepper(input_ids, given), quick(logits_processor)
+            self._steps = self._stepper(input_ids, given, generation_config.num_beams)
+            logits_processor = quick(logits_processor)
             # On the instance and for as long as the search: `generate` reads the signature of the class's own.
             self.prepare_inputs_for_generation = self._new_tokens
             self._first_iter_beam_search = False  # Optimum's own first step of a search, which would come later
@@ -352,19 +359,20 @@ def same_beside_others(model: Any, alone: int, together: int) -> bool:
     Args:
         model: A model whose class is made of `LeanSampling`.
         alone: Rows of one generation: its beams.
-        together: Rows of a batch.
+        together: Rows of a batch: so many for each recording.
     """
     chance = torch.Generator().manual_seed(0)
-    hidden = torch.randn(together, _FRAMES, model.config.d_model, generator=chance)
-    ids = torch.full((together, 2), int(model.config.decoder_start_token_id))
-    heard = [_three_steps(model, hidden[:rows], ids[:rows]) for rows in (alone, together)]
+    hidden = torch.randn(together // alone, _FRAMES, model.config.d_model, generator=chance)
+    hidden = hidden.repeat_interleave(alone, dim=0)
+    ids = torch.full((len(hidden), 2), int(model.config.decoder_start_token_id))
+    heard = [_three_steps(model, hidden[:rows], ids[:rows], alone) for rows in (alone, together)]
     return bool(np.array_equal(heard[0], heard[1][:alone]))
 
 
 _FRAMES = 64  # that a decoder listens to in a trial; in use they are many more, which changes nothing for its rows
 
 
-def _three_steps(model: Any, hidden: torch.Tensor, ids: torch.Tensor) -> Array:
-    step = Seq2SeqSteps(model, ids, {"encoder_outputs": (hidden,)})
+def _three_steps(model: Any, hidden: torch.Tensor, ids: torch.Tensor, beams: int) -> Array:
+    step = Seq2SeqSteps(model, ids, {"encoder_outputs": (hidden,)}, beams)
     logits: Array = np.stack([step(tokens.numpy()) for tokens in (ids, ids[:, -1:], ids[:, -1:])], axis=1)
     return logits

@@ -15,6 +15,7 @@ from fastpipe.backends.generators import EXPORTS
 from fastpipe.backends.last_logits import KEEP, add_choice
 from fastpipe.backends.lean import LeanSampling
 from fastpipe.backends.openvino import compressed, core, properties, without_progress
+from fastpipe.backends.shared_beams import share_among_beams
 from fastpipe.backends.siblings import merge_siblings
 from fastpipe.backends.word_times import WordTimes
 from fastpipe.hardware import Hardware
@@ -72,6 +73,7 @@ class OpenVINOGenerators:
             if add_choice(model.model):
                 model.input_names[KEEP] = len(model.input_names)
         else:
+            model.shares_beams = kind == SPEECH and share_among_beams(model.decoder.model)
             model.encoder.ov_config = _properties(recipe.encoder or recipe.compute, recipe, threads)
         model.compile()
         return model

@@ -362,6 +362,27 @@ def test_a_long_recording_alone_is_heard_in_one_batch(fp: Make, ref: Make, gener
 
 
 @before_5
+def test_beams_share_what_was_heard(fp: Make) -> None:
+    """Two recordings with three beams each, which change places within their recording."""
+    pipe = fp("automatic-speech-recognition", "whisper")
+    width = pipe.model.config.d_model
+    hidden = torch.randn(2, 20, width, generator=torch.Generator().manual_seed(0)).repeat_interleave(3, dim=0)
+    ids = torch.tensor([[4, 7], [4, 8], [4, 9], [4, 10], [4, 11], [4, 12]])
+    said = []
+    with pipe.model.lent() as twin:
+        assert twin.shares_beams
+        for beams, rows in ((1, 6), (3, 2)):
+            step = lean.Seq2SeqSteps(twin, ids, {"encoder_outputs": (hidden,)}, beams)
+            logits = [step(ids.numpy())]
+            assert twin.decoder.request.get_tensor("encoder_hidden_states").shape == [rows, 20, width]
+            step.rows = np.array([2, 0, 0, 5, 5, 3], np.int32)
+            logits += [step(ids.numpy()[:, :1]), step(ids.numpy()[:, 1:])]
+            said.append(np.stack(logits))
+    np.testing.assert_allclose(said[1], said[0], rtol=0, atol=1e-4)
+    assert np.abs(said[0][:, 0] - said[0][:, 1]).max() > 1e-2
+
+
+@before_5
 def test_a_recording_that_is_none_is_named(fp: Make) -> None:
     with pytest.raises(InputError, match="item 1"):
         fp("automatic-speech-recognition", "whisper")([SHORT[0], None])

@@ -25,7 +25,7 @@ from fastpipe.pipelines.standin import standing_in
 _BEAMS, _ROWS = 40, 16
 # Batches that are prepared at once, so that rows of like lengths can be decoded together.
 _WINDOW = 2
-# What the decoder may remember of the recordings of a batch, in bytes: every beam has its own copy of what was heard.
+# What the decoder may remember of the recordings of a batch, in bytes: where beams do not share it, each has a copy.
 _MEMORY = 2**30
 _FEATURES = ("input_features", "attention_mask")
 # Arguments of a generation that leave its rows apart.
@@ -168,7 +168,8 @@ class Recordings:
         """Say how many recordings the decoder may remember at once."""
         config = self._model.config
         numbers = 2 * config.decoder_layers * config.max_source_positions * config.d_model
-        return int(_MEMORY // (4 * numbers * beams))
+        copies = 1 if getattr(self._model.engine, "shares_beams", False) else beams
+        return int(_MEMORY // (4 * numbers * copies))
 
     def _same(self, beams: int, most: int) -> bool:
         if self._exact:
