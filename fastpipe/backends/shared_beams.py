@@ -32,7 +32,7 @@ def share_among_beams(model: Any) -> bool:
 
 
 def _is_crossing(node: Any) -> bool:
-    """Tell whether a node attends to keys that stay as they are: those of the text so far grow, and are put together."""
+    """Tell whether a node attends to keys that stay as they are; those of the text so far grow instead."""
     kept = node.get_type_name() == "ScaledDotProductAttention"
     return kept and all(node.input_value(port).get_node().get_type_name() == "ReadValue" for port in (1, 2))
 
@@ -51,12 +51,12 @@ def _fold(node: Any) -> None:
     def whole(*values: int) -> Any:
         return op.constant(np.array(values, np.int64))
 
+    def size(port: Any, axis: int) -> Any:
+        return op.gather(op.shape_of(port, "i64"), whole(axis), op.constant(np.int64(0)))
+
     targets = node.output(0).get_target_inputs()
     queries, keys = node.input_value(0), node.input_value(1)  # (rows, heads, tokens, width), (recordings, ...)
-    recordings = op.gather(op.shape_of(keys, "i64"), whole(0), op.constant(np.int64(0)))
-    heads, tokens, width = (
-        op.gather(op.shape_of(queries, "i64"), whole(n), op.constant(np.int64(0))) for n in (1, 2, 3)
-    )
+    recordings, heads, tokens, width = size(keys, 0), size(queries, 1), size(queries, 2), size(queries, 3)
     order = whole(0, 2, 1, 3, 4)  # beams and heads change places
     apart = op.reshape(queries, op.concat([recordings, whole(-1), heads, tokens, width], 0), False)
     folded = op.reshape(op.transpose(apart, order), op.concat([recordings, heads, whole(-1), width], 0), False)
