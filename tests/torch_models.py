@@ -8,9 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
+from transformers.pipelines import PIPELINE_REGISTRY
 
+import fastpipe
+from fastpipe.errors import FallbackWarning
+from tests import tasks
 from tests.media import SIDE, processor
 from tests.models import Models, byte_pairs, without_token_types, wordpiece
 
@@ -51,6 +56,52 @@ def _vits() -> tuple[Any, ...]:
         duration_predictor_flow_bins=3, duration_predictor_filter_channels=16, depth_separable_num_layers=1,
     )  # fmt: skip
     return transformers.VitsModel(config), tokenizer
+
+
+def _musicgen() -> tuple[Any, ...]:
+    """Writes codes of sounds, and makes sounds of them."""
+    tokenizer = _words()
+    pad = tokenizer.pad_token_id
+    words = transformers.T5Config(
+        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, pad_token_id=pad,
+        eos_token_id=0, decoder_start_token_id=pad,
+    )  # fmt: skip
+    sounds = transformers.EncodecConfig(
+        target_bandwidths=[10.0], sampling_rate=16_000, audio_channels=1, num_filters=4, upsampling_ratios=[8, 4],
+        hidden_size=8, codebook_size=16, codebook_dim=8, num_lstm_layers=1, use_causal_conv=False,
+    )  # fmt: skip
+    codes = transformers.MusicgenDecoderConfig(
+        vocab_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, ffn_dim=32, num_codebooks=2,
+        max_position_embeddings=64, pad_token_id=16, bos_token_id=16, initializer_factor=0.3,
+    )  # fmt: skip
+    config = transformers.MusicgenConfig(
+        text_encoder=words.to_dict(), audio_encoder=sounds.to_dict(), decoder=codes.to_dict()
+    )
+    model = transformers.MusicgenForConditionalGeneration(config)
+    model.generation_config = transformers.GenerationConfig(
+        decoder_start_token_id=16, pad_token_id=16, bos_token_id=16, do_sample=True, guidance_scale=3.0
+    )
+    return model, tokenizer, transformers.EncodecFeatureExtractor(feature_size=1, sampling_rate=16_000)
+
+
+def _parakeet() -> tuple[Any, ...]:
+    """Writes down speech as a transducer does: with each token, how many frames to go on by."""
+    tokenizer = _words("<blank>")
+    blank = tokenizer.convert_tokens_to_ids("<blank>")
+    ears = transformers.ParakeetEncoderConfig(
+        **_SMALL, conv_kernel_size=3, subsampling_conv_channels=8, subsampling_factor=4, num_mel_bins=16,
+        max_position_embeddings=200,
+    )  # fmt: skip
+    config = transformers.ParakeetTDTConfig(
+        encoder_config=ears, vocab_size=len(tokenizer), decoder_hidden_size=16, num_decoder_layers=1,
+        pad_token_id=tokenizer.pad_token_id, blank_token_id=blank, durations=(0, 1, 2), max_symbols_per_step=2,
+    )  # fmt: skip
+    model = transformers.ParakeetForTDT(config)
+    model.generation_config = transformers.GenerationConfig(
+        decoder_start_token_id=blank, bos_token_id=blank, pad_token_id=tokenizer.pad_token_id, max_new_tokens=8
+    )
+    sounds = transformers.ParakeetFeatureExtractor(feature_size=16)
+    return model, transformers.ParakeetProcessor(sounds, tokenizer, decoder_type="tdt")
 
 
 def _tapas() -> tuple[Any, ...]:
@@ -221,6 +272,8 @@ def _chooser() -> tuple[Any, ...]:
 
 MAKERS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "vits": _vits,
+    "musicgen": _musicgen,
+    "parakeet": _parakeet,
     "tapas": _tapas,
     "layoutlm": _layoutlm,
     "donut": _donut,
@@ -247,3 +300,13 @@ class TorchModels(Models):
         for part in (model.eval(), *others):
             part.save_pretrained(folder)
         return folder
+
+
+def both(models: TorchModels, task: str, model: str) -> tuple[Any, Any]:
+    """The pipelines of fastpipe, which says why it runs on torch, and of transformers."""
+    if task not in PIPELINE_REGISTRY.supported_tasks:
+        pytest.skip(f"transformers {transformers.__version__} has no {task}")
+    with pytest.warns(FallbackWarning, match=f"{task} has no engine path yet") as caught:
+        pipe = fastpipe.pipeline(task, model=models[model])
+    assert len([one for one in caught if one.category is FallbackWarning]) == 1
+    return tasks.noted(pipe), transformers.pipeline(task, model=models[model], device="cpu")
