@@ -15,6 +15,10 @@ def assert_same(got: Any, wanted: Any, tolerance: float = 1e-4, where: str = "re
         assert got.shape == wanted.shape, f"{where}: shape {got.shape} != {wanted.shape}"
         assert got.dtype == wanted.dtype, f"{where}: {got.dtype} != {wanted.dtype}"
         torch.testing.assert_close(got, wanted, atol=tolerance, rtol=0)
+    elif isinstance(wanted, np.ndarray):
+        assert isinstance(got, np.ndarray), f"{where}: {type(got)}"
+        assert got.dtype == wanted.dtype, f"{where}: {got.dtype} != {wanted.dtype}"
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance, err_msg=where)
     elif isinstance(wanted, dict):
         assert isinstance(got, dict), f"{where}: {type(got)}"
         assert list(got) == list(wanted), f"{where}: keys {list(got)} != {list(wanted)}"

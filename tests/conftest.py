@@ -34,6 +34,7 @@ import fastpipe  # noqa: E402
 from fastpipe.pipelines import restored  # noqa: E402
 from tests import tasks  # noqa: E402
 from tests.models import Models  # noqa: E402
+from tests.torch_models import TorchModels  # noqa: E402
 
 V5 = int(transformers.__version__.partition(".")[0]) >= 5
 ENGINES = ("openvino", "onnxruntime")
@@ -46,6 +47,12 @@ torch.set_num_threads(1)  # torch's default threading is sometimes far slower th
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """Folders of tiny models by name."""
     return Models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def torch_models(tmp_path_factory: pytest.TempPathFactory) -> TorchModels:
+    """Folders of tiny models for tasks that no engine takes, by name."""
+    return TorchModels(tmp_path_factory.mktemp("torch-models"))
 
 
 @pytest.fixture(scope="session")

@@ -103,23 +103,39 @@ def token_limit(model: Any) -> int | None:
 
     Learned absolute positions live in an embedding whose name says so (`position_embeddings`, `wpe`,
     `embed_positions`); past its end, torch fails. Models that count from behind the padding index (RoBERTa) or keep
-    an `offset` (BART) have fewer usable rows than the table. Relative positions have no such table, and no limit.
+    an `offset` (BART) have fewer usable rows than the table. Relative positions have no such table, and no limit; nor
+    have positions that start again in every cell of a table (TAPAS). In a model of several parts, the towers that see
+    or hear number patches or frames by such tables, which say nothing of texts: what counts there is a table beside
+    the embedding of tokens.
 
     Returns:
-        The limit in tokens, special ones included; `None` where there is none, or where several tables disagree, as in
-        a model of texts and images.
+        The limit in tokens, special ones included; `None` where there is none, or where several tables disagree.
     """
     import torch
 
+    config = getattr(model, "config", None)
+    if getattr(config, "reset_position_index_per_cell", False):
+        return None
+    has_parts = bool(getattr(config, "sub_configs", None))
     limits = set()
     for name, module in model.named_modules():
-        leaf = name.rpartition(".")[2]
+        above, _, leaf = name.rpartition(".")
         if isinstance(module, torch.nn.Embedding) and _holds_positions(leaf):
+            if has_parts and not _embeds_tokens(model.get_submodule(above)):
+                continue
             unusable = getattr(module, "offset", 0)
             if module.padding_idx is not None and not unusable:
                 unusable = module.padding_idx + 1
             limits.add(module.num_embeddings - unusable)
     return limits.pop() if len(limits) == 1 else None
+
+
+def _embeds_tokens(part: Any) -> bool:
+    """Tell whether a part of a model holds an embedding of something else than positions."""
+    import torch
+
+    names = [name for name, child in part.named_children() if isinstance(child, torch.nn.Embedding)]
+    return not all(_holds_positions(name) for name in names)
 
 
 def _holds_positions(leaf: str) -> bool:

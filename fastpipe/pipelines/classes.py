@@ -7,7 +7,6 @@ from typing import Any
 
 from transformers.pipelines.base import ChunkPipeline
 
-from fastpipe.pipelines import restored
 from fastpipe.pipelines.inputs import check, check_stride
 from fastpipe.pipelines.runtime import FastChunkRuntime, FastRuntime
 
@@ -17,11 +16,18 @@ _PREFIX = "Fast"
 class EmptyListFirst:
     """Stands before a task's class: the argument handling of some has no answer to an empty list."""
 
+    _base: type
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Give no results for no inputs."""
         if args and isinstance(args[0], list) and not args[0]:
             return []
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Name the task's own class in a pickle: it is a user's, or transformers', and this one is made from it."""
+        made: Any = super().__reduce_ex__(max(protocol, 2))
+        return _empty, (self._base,), *made[2:]
 
 
 class QuestionsFirst(EmptyListFirst):
@@ -70,20 +76,14 @@ def fast_class(base: type) -> type:
     """Make the fast class of a pipeline class of transformers.
 
     Instances are instances of `base`, which keeps its argument handling, `preprocess`, `_forward` and `postprocess`:
-    by the method order, its `super().__call__` reaches ours. The class is found again by its name when it is unpickled.
+    by the method order, its `super().__call__` reaches ours. They are pickled by `base`.
     """
     runtime = FastChunkRuntime if issubclass(base, ChunkPipeline) else FastRuntime
-    names = {"__module__": "fastpipe.pipelines", "__doc__": base.__doc__}
+    names = {"__module__": "fastpipe.pipelines", "__doc__": base.__doc__, "_base": base}
     front = _FRONTS.get(base.__name__, EmptyListFirst)
     return type(_PREFIX + base.__name__, (front, base, runtime), names)
 
 
-def by_name(name: str) -> type:
-    """Give a fast class by its name, such as "FastTextClassificationPipeline".
-
-    Raises:
-        AttributeError: Neither transformers nor fastpipe has such a pipeline class.
-    """
-    if not name.startswith(_PREFIX):
-        raise AttributeError(f"module 'fastpipe.pipelines' has no attribute {name!r}")
-    return fast_class(restored.by_name(name.removeprefix(_PREFIX)))
+def _empty(base: type) -> Any:
+    """Make an instance of the fast class of a pipeline class, for a pickle to fill."""
+    return object.__new__(fast_class(base))

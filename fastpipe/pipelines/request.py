@@ -16,6 +16,7 @@ import transformers
 from huggingface_hub import model_info
 from transformers import (
     MODEL_FOR_CTC_MAPPING,
+    MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
     AutoConfig,
     AutoFeatureExtractor,
     GenerationConfig,
@@ -27,6 +28,7 @@ from transformers.utils.hub import cached_file, is_offline_mode
 from fastpipe.artifacts.spec import digest_of, digest_of_file, digest_of_folder, digest_of_model
 from fastpipe.pipelines import restored, trust
 from fastpipe.pipelines.quiet import quietly
+from fastpipe.precision.recipes import SPEECH
 from fastpipe.tasks import Task, find_task
 
 logger = logging.getLogger("fastpipe")
@@ -351,6 +353,8 @@ def _obstacle(arguments: Mapping[str, Any], model: Any, config: Any, generates: 
 
 def obstacle_of(task: Task | None, config: Any) -> str:
     """Say why only torch can run a model of this kind for this task."""
+    if task is not None and task.generates == SPEECH and type(config) not in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING:
+        return "it writes down speech neither as CTC nor as sequence-to-sequence models do"  # a transducer
     if task is None or task.generates:
         return ""
     # Detectors call themselves so, too, and answer at once all the same.
