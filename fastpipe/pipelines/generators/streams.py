@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,8 @@ from fastpipe.pipelines.generators.recordings import Recordings
 from fastpipe.pipelines.guards import naming
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.pipelines.windows import Results
+
+logger = logging.getLogger("fastpipe")
 
 # Batches in a window, so that rows of like lengths find one another.
 _BATCHES = 2
@@ -100,6 +103,7 @@ class Stream:
         except Exception:
             if len(items) == 1:
                 return [None]
+            logger.debug("%d inputs from %d on fail together: halves are tried", len(items), start, exc_info=True)
             half = len(items) // 2
             return self._answers(items[:half], start) + self._answers(items[half:], start + half)
         return [None] * len(items) if answers is None else answers
