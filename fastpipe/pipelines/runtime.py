@@ -6,6 +6,7 @@ import inspect
 import os
 import types
 from collections.abc import Mapping
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from fastpipe.pipelines import saving
 from fastpipe.pipelines.call import Batching, Call
 from fastpipe.pipelines.generators.batches import Prompts
 from fastpipe.pipelines.generators.recordings import Recordings
+from fastpipe.pipelines.generators.streams import in_windows
 from fastpipe.pipelines.inputs import check_length
 from fastpipe.pipelines.quiet import quietly
 from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.standin import collected_here, stand_in_for
-from fastpipe.pipelines.windows import Results, whole
+from fastpipe.pipelines.windows import Results, lazily, whole
 from fastpipe.plan import Plan
 from fastpipe.precision.report import Report
 
@@ -75,7 +77,8 @@ class FastRuntime(Pipeline):
         Returns:
             One result; a list of them for a list; an iterator for a generator or Dataset, which is read at most
             `FIRST_WINDOW` (or `batch_size`) inputs ahead at first, and `LARGEST_WINDOW` after a while. It is read in
-            the calling thread, while the engine works on what was read before.
+            the calling thread, while the engine works on what was read before. A model that generates begins with one
+            input, and then takes two batches at once.
 
         Raises:
             InputError: An input cannot be processed; it names its index.
@@ -87,18 +90,20 @@ class FastRuntime(Pipeline):
         if self._batching is None:
             rows = 1 if _padding_is_heard(self.feature_extractor) else rows
             with quietly():
-                if self._prompts is not None and rows != 1 and not isinstance(inputs, _ITERATED):
+                prompts, iterated = self._prompts if rows != 1 else None, isinstance(inputs, _ITERATED)
+                if prompts is not None and not iterated:
                     single = not isinstance(inputs, list)
                     items = [inputs] if single else inputs
                     indices = [None] if single else range(len(items))
-                    made = self._prompts.together(self, items, indices, rows, kwargs)
+                    made = prompts.together(self, items, indices, rows, self._parameters(kwargs))
                     if made is not None:
                         return made[0] if single else made
+                if prompts is not None and iterated:
+                    theirs = super().__call__(inputs, *args, num_workers=num_workers, batch_size=1, **kwargs)
+                    return in_windows(self, prompts, theirs, rows, progress_bar)
                 return super().__call__(inputs, *args, num_workers=num_workers, batch_size=rows, **kwargs)
 
-        given = self._sanitize_parameters(**kwargs)
-        own = (self._preprocess_params, self._forward_params, self._postprocess_params)
-        call = Call(self, self._batching, *({**a, **b} for a, b in zip(own, given, strict=True)), batch_size=rows)
+        call = Call(self, self._batching, *self._parameters(kwargs), batch_size=rows)
         if (rows_so_far := collected_here()) is not None:
             items = inputs if isinstance(inputs, list) else [inputs]
             rows_so_far += call.rows(items)
@@ -110,8 +115,19 @@ class FastRuntime(Pipeline):
                 return whole(call, inputs)
         if isinstance(inputs, _ITERATED):
             total = len(inputs) if hasattr(inputs, "__len__") else None
-            return Results(call, inputs, progress.bar(total, progress_bar))
+            return Results(partial(lazily, call), inputs, progress.bar(total, progress_bar))
         return call.one(inputs)
+
+    def _parameters(self, said: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Give the parameters of `preprocess`, `_forward` and `postprocess` for a call with these arguments."""
+        own = (self._preprocess_params, self._forward_params, self._postprocess_params)
+        return tuple({**a, **b} for a, b in zip(own, self._sanitize_parameters(**said), strict=True))
+
+    def get_iterator(self, inputs: Any, num_workers: Any, batch_size: Any, *parameters: dict[str, Any]) -> Any:
+        """Give transformers' own iterator, which remembers what it is made of."""
+        theirs = super().get_iterator(inputs, num_workers, batch_size, *parameters)
+        theirs.made_of = inputs, num_workers, parameters
+        return theirs
 
     def forward(self, model_inputs: Any, **forward_params: Any) -> Any:
         """Run one batch of `preprocess` outputs through the model.

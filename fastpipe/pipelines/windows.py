@@ -172,20 +172,35 @@ def _at_once(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 
 class Results:
-    """The results of a generator or Dataset, in order, made as they are asked for."""
+    """The results of a generator or Dataset, in order, made as they are asked for.
 
-    def __init__(self, call: Call, inputs: Any, bar: Any) -> None:
+    Args:
+        make: Makes the results of inputs.
+        inputs: The generator or Dataset.
+        bar: Shows how many there are.
+    """
+
+    def __init__(self, make: Callable[[Iterator[Any]], Iterator[Any]], inputs: Any, bar: Any) -> None:
+        self._make = make
         self._inputs = inputs
         self._bar = bar
-        indexed = isinstance(inputs, torch.utils.data.Dataset) and not isinstance(
-            inputs, torch.utils.data.IterableDataset
-        )
-        self._results = lazily(call, (inputs[i] for i in range(len(inputs))) if indexed else inputs)
+        self._begin()
+
+    def _begin(self) -> None:
+        inputs, data = self._inputs, torch.utils.data
+        indexed = isinstance(inputs, data.Dataset) and not isinstance(inputs, data.IterableDataset)
+        # A map goes on after an index that raises.
+        self._results = self._make(map(inputs.__getitem__, range(len(inputs))) if indexed else iter(inputs))
+        self._begun = False
 
     def __iter__(self) -> Iterator[Any]:
+        if self._begun and isinstance(self._inputs, torch.utils.data.Dataset):  # read anew, as in transformers
+            self._begin()
+            self._bar.reset()
         return self
 
     def __next__(self) -> Any:
+        self._begun = True
         try:
             result = next(self._results)
         except BaseException:

@@ -26,7 +26,12 @@ class Prompts:
     Args:
         model: Its model.
         left_padding: Whether the model gives a prompt the same answers behind padding.
+
+    Attributes:
+        alike: Whether every input is one row.
     """
+
+    alike = True
 
     def __init__(self, model: GeneratorModel, left_padding: bool) -> None:
         self._model, self._left_padding = model, left_padding
@@ -37,7 +42,7 @@ class Prompts:
         items: Sequence[Any],
         indices: Sequence[int | None],
         most: int | None,
-        said: Mapping[str, Any],
+        parameters: Sequence[Mapping[str, Any]],
     ) -> list[Any] | None:
         """Generate from every prompt, and give the results in their order.
 
@@ -46,7 +51,7 @@ class Prompts:
             items: Texts or chats, as its class hands them on.
             indices: What each is called in an error; `None` for the input of a call with one.
             most: Upper bound of rows in a batch.
-            said: Arguments of the call.
+            parameters: Of the call: those of `preprocess`, of `_forward` and of `postprocess`.
 
         Returns:
             The results; `None` where each prompt must go alone, in transformers' own way: where there is chance, whose
@@ -54,10 +59,8 @@ class Prompts:
         """
         if len(items) < 2:
             return None
-        given = pipe._sanitize_parameters(**said)
-        own = (pipe._preprocess_params, pipe._forward_params, pipe._postprocess_params)
-        before, during, after = ({**a, **b} for a, b in zip(own, given, strict=True))
-        config = self._model.plain_config(dict(during), pipe.generation_config) if set(during) <= _PLAIN else None
+        before, during, after = parameters
+        config = self.config(pipe, during)
         if config is None:
             return None
         prepared = []
@@ -66,7 +69,7 @@ class Prompts:
                 prepared.append(pipe.preprocess(item, **before))
             check_length(prepared[-1]["input_ids"].shape[-1], pipe._max_tokens, index)
         results: list[Any] = [None] * len(items)
-        for group in self._groups(prepared, config, most or ROWS):
+        for group in self._groups(prepared, config, self.rows(most)):
             answers = self._answers([prepared[place] for place in group], during, pipe)
             for place, answer in zip(group, answers, strict=True):
                 with naming(indices[place], after):
@@ -74,6 +77,14 @@ class Prompts:
                     with exclusively(pipe.tokenizer):
                         results[place] = pipe.postprocess(outputs, **after)
         return results
+
+    def config(self, pipe: Any, during: Mapping[str, Any]) -> Any:
+        """Give the config of a generation whose rows may go together; `None` for another."""
+        return self._model.plain_config(dict(during), pipe.generation_config) if set(during) <= _PLAIN else None
+
+    def rows(self, most: int | None) -> int:
+        """Say how many rows a batch has at most, where the user asked for so many."""
+        return most or ROWS
 
     def _forward(self, pipe: Any, prepared: Any, during: Mapping[str, Any], answer: torch.Tensor | None) -> Any:
         if answer is None:
@@ -117,6 +128,7 @@ def _length(prepared: Mapping[str, Any]) -> int:
     """Count a prompt's tokens; 0 for one that no batch takes."""
     ids, mask = prepared["input_ids"], prepared.get("attention_mask")
     tensors = {name for name, value in prepared.items() if isinstance(value, torch.Tensor)}
+    tensors.discard("token_type_ids")  # some tokenizers make them, and these tasks hand them to no model
     plain = ids.shape[0] == 1 and tensors <= {"input_ids", "attention_mask"} and (mask is None or bool(mask.all()))
     return int(ids.shape[1]) if plain else 0
 

@@ -89,7 +89,12 @@ class Recordings:
     Args:
         model: Its model.
         exact: Whether the decoder computes in floats alone; else it is tried whether rows change with those beside.
+
+    Attributes:
+        alike: Whether every input is one row: a recording may be hours long.
     """
+
+    alike = False
 
     def __init__(self, model: GeneratorModel, exact: bool) -> None:
         self._model, self._exact = model, exact
@@ -101,7 +106,7 @@ class Recordings:
         items: Sequence[Any],
         indices: Sequence[int | None],
         most: int | None,
-        said: Mapping[str, Any],
+        parameters: Sequence[Mapping[str, Any]],
     ) -> list[Any] | None:
         """Transcribe every recording, and give the results in their order.
 
@@ -110,21 +115,19 @@ class Recordings:
             items: Recordings, as its class hands them on.
             indices: What each is called in an error; `None` for the input of a call with one.
             most: Upper bound of rows in a batch.
-            said: Arguments of the call.
+            parameters: Of the call: those of `preprocess`, of `_forward` and of `postprocess`.
 
         Returns:
             The results; `None` where each recording must go in transformers' own way: where there is chance, words get
             times, what was said before decides how a recording is heard, or there is but one and it is not cut.
         """
-        given = pipe._sanitize_parameters(**said)
-        own = (pipe._preprocess_params, pipe._forward_params, pipe._postprocess_params)
-        before, during, after = ({**a, **b} for a, b in zip(own, given, strict=True))
+        before, during, after = parameters
         single = len(items) < 2 and not before.get("chunk_length_s")
-        config = None if single else self._config(pipe, during)
+        config = None if single else self.config(pipe, during)
         if config is None:
             return None
         beams = config.num_beams or 1
-        most = min(most or _ROWS, _ROWS, _BEAMS // beams, self._fitting(beams))
+        most = min(self.rows(most), _BEAMS // beams, self._fitting(beams))
         if most < 2 or not self._same(beams, most):
             return None
         decode = partial(self._decode, pipe, most, during, config.pad_token_id)
@@ -153,7 +156,11 @@ class Recordings:
                 results.append(pipe.postprocess(outputs, **after))
         return results
 
-    def _config(self, pipe: Any, during: Mapping[str, Any]) -> Any:
+    def rows(self, most: int | None) -> int:
+        """Say how many rows a batch has at most, where the user asked for so many."""
+        return min(most or _ROWS, _ROWS)
+
+    def config(self, pipe: Any, during: Mapping[str, Any]) -> Any:
         """Give the config of a generation whose rows stay apart; `None` for another."""
         if pipe.type != "seq2seq_whisper" or not set(during) <= _PLAIN or isinstance(during.get("language"), list):
             return None
