@@ -33,7 +33,7 @@ from fastpipe.pipelines.request import Request
 from fastpipe.pipelines.selection import Selection
 from fastpipe.pipelines.tuned import Outdated, Tuned
 from fastpipe.precision import calibration
-from fastpipe.precision.recipes import FP32, SPEECH
+from fastpipe.precision.recipes import FP32, SPEECH, Recipe
 from fastpipe.precision.report import Report
 
 
@@ -305,14 +305,18 @@ def _generating(selection: GeneratorSelection) -> plan.Plan:
         artifact = selection.artifact(recipe)
         model.load(artifact.folder, chosen.backend, recipe, chosen.threads, artifact.facts["max_tokens"])
     pipe._max_tokens = artifact.facts["max_tokens"]
-    exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
-    if model.counts and not selection.request.own_class:
-        if selection.task.generates == SPEECH:
-            pipe._prompts = Recordings(model, exact)
-        elif exact:
-            pipe._prompts = Prompts(model, artifact.facts.get("left_padding", False))
+    if not selection.request.own_class:
+        pipe._prompts = _lists(model, selection.task.generates, recipe, artifact.facts.get("left_padding", False))
     pipe.report, pipe._served = report, selection.served(recipe)
     return plan.decided(chosen, recipe.name, report.reason)
+
+
+def _lists(model: GeneratorModel, kind: str, recipe: Recipe, left_padding: bool) -> Prompts | Recordings | None:
+    """Give the way in which lists go to a model that generates; without one, each input goes alone."""
+    exact = recipe.compute == "f32" and not recipe.activation_group  # others may change with the rows beside
+    if kind == SPEECH:
+        return Recordings(model, exact) if exact or model.counts else None  # what is not exact is tried, by our steps
+    return Prompts(model, left_padding) if exact and model.counts else None
 
 
 def _signature() -> inspect.Signature:

@@ -29,6 +29,7 @@ DECODERS = ["gpt2", "llama", "qwen2", "gemma"]
 REWRITERS = [("text2text-generation", "t5"), ("summarization", "bart"), ("translation", "marian")]
 PROMPTS = ["the old mill", "a", "a small river runs past the old mill, and", "the old mill", "and the mill still turns"]
 GREEDY = {"max_new_tokens": 8, "do_sample": False}
+WHISPERS = ["auto"] if V5 else ["auto", "onnxruntime"]  # what hears with Whisper
 before_5 = pytest.mark.skipif(V5, reason="transformers 5 has no such task, or no engine that generates")
 
 
@@ -200,6 +201,11 @@ def test_texts_are_rewritten_alike(fp: Make, ref: Make, task: str, name: str, op
     assert_same(pipe(PROMPTS[0], return_tensors=True, **options), reference(PROMPTS[0], return_tensors=True, **options))
 
 
+def hearing(fp: Make, backend: str = "auto") -> Any:
+    given = () if backend == "auto" else (backend,)
+    return fp("automatic-speech-recognition", "whisper", *given)
+
+
 SOUNDS = [
     np.random.default_rng(seed).standard_normal(16000 * seconds).astype(np.float32)
     for seed, seconds in ((0, 2), (1, 5))
@@ -217,10 +223,11 @@ SOUNDS = [
     ],
     ids=str,
 )
-def test_sounds_are_heard_alike(fp: Make, ref: Make, options: dict[str, Any]) -> None:
-    """Whisper: the encoder on the engine, the decoder with its cache inside."""
-    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
-    assert pipe.plan.backend == ENGINE
+@pytest.mark.parametrize("backend", WHISPERS)
+def test_sounds_are_heard_alike(fp: Make, ref: Make, backend: str, options: dict[str, Any]) -> None:
+    """Whisper: the encoder on the engine, and the decoder with its cache."""
+    pipe, reference = hearing(fp, backend), ref("automatic-speech-recognition", "whisper")
+    assert pipe.plan.backend == (ENGINE if backend == "auto" else backend)
     given = {"raw": SOUNDS[0].copy(), "sampling_rate": 16000}
     for sound in (SOUNDS[1], given):
         assert_same(pipe(sound, **options), reference(dict(sound) if sound is given else sound, **options))
@@ -268,7 +275,7 @@ def test_a_list_of_recordings_is_heard_in_batches(
     fp: Make, ref: Make, generations: list[int], options: dict[str, Any], batches: list[int]
 ) -> None:
     """Each says what it says alone, to the token; the lengths of the answers differ."""
-    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    pipe, reference = hearing(fp), ref("automatic-speech-recognition", "whisper")
     together = pipe(SHORT, **options)
     assert generations == batches
     alone = {key: value for key, value in options.items() if key != "batch_size"}
@@ -278,8 +285,9 @@ def test_a_list_of_recordings_is_heard_in_batches(
 
 
 @before_5
-def test_long_recordings_and_pieces_among_short_ones(fp: Make, ref: Make, generations: list[int]) -> None:
-    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+@pytest.mark.parametrize("backend", WHISPERS)
+def test_long_recordings_and_pieces_among_short_ones(fp: Make, ref: Make, generations: list[int], backend: str) -> None:
+    pipe, reference = hearing(fp, backend), ref("automatic-speech-recognition", "whisper")
     greedy = {"num_beams": 1, "max_new_tokens": 20}
     long = np.concatenate([SHORT[5], SHORT[1]])
     sounds = [SHORT[0], long, {"raw": SHORT[1].copy(), "sampling_rate": 16000, "name": "mill"}]
@@ -296,10 +304,10 @@ def test_long_recordings_and_pieces_among_short_ones(fp: Make, ref: Make, genera
 
 
 @before_5
-@pytest.mark.parametrize("beams", [1, 3])
-def test_times_of_words(fp: Make, ref: Make, monkeypatch: pytest.MonkeyPatch, beams: int) -> None:
+@pytest.mark.parametrize(("beams", "backend"), [(1, "auto"), (3, "auto"), (3, "onnxruntime")])
+def test_times_of_words(fp: Make, ref: Make, monkeypatch: pytest.MonkeyPatch, beams: int, backend: str) -> None:
     """The engine writes, and torch's decoder reads what is written: no word is made by torch."""
-    pipe = fp("automatic-speech-recognition", "whisper", precision="fp32")
+    pipe = hearing(fp, backend)
     reference = ref("automatic-speech-recognition", "whisper")
     for each in (pipe, reference):
         monkeypatch.setattr(each.generation_config, "alignment_heads", [[0, 0], [1, 1]], raising=False)
@@ -344,7 +352,7 @@ def test_generate_tells_scores_as_transformers_does(fp: Make, ref: Make, task: s
 
 @before_5
 def test_a_long_recording_alone_is_heard_in_one_batch(fp: Make, ref: Make, generations: list[int]) -> None:
-    pipe, reference = fp("automatic-speech-recognition", "whisper"), ref("automatic-speech-recognition", "whisper")
+    pipe, reference = hearing(fp), ref("automatic-speech-recognition", "whisper")
     long = np.concatenate([SHORT[5], SHORT[1]])
     for options in (
         {"chunk_length_s": 10, "generate_kwargs": {"num_beams": 1, "max_new_tokens": 12}},
@@ -451,6 +459,48 @@ def test_the_other_engine_generates_the_same(fp: Make, ref: Make, task_and_name:
     assert pipe.plan.backend == "onnxruntime"
     wanted = [reference(prompt, **GREEDY) for prompt in PROMPTS]
     assert_same([pipe(prompt, **GREEDY) for prompt in PROMPTS], wanted)
+
+
+@before_5
+def test_the_other_engine_hears_lists_in_batches_and_for_many_threads(
+    fp: Make, ref: Make, generations: list[int]
+) -> None:
+    pipe, reference = hearing(fp, "onnxruntime"), ref("automatic-speech-recognition", "whisper")
+    options = {"return_timestamps": True, "generate_kwargs": {"num_beams": 2, "max_new_tokens": 12}}
+    wanted = [reference(sound, **options) for sound in SHORT]
+    assert_same(pipe(SHORT, batch_size=4, **options), wanted)
+    assert generations == [4, 2]
+    found: dict[int, Any] = {}
+
+    def ask(place: int) -> None:
+        found[place] = pipe(SHORT[place], **options)
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_same([found[place] for place in range(4)], wanted[:4])
+
+
+@before_5
+def test_the_other_engine_hears_in_integers(fp: Make, generations: list[int]) -> None:
+    """With one scale per token, so that a recording in a batch is heard as it is alone."""
+    pipe = fp("automatic-speech-recognition", "whisper", "onnxruntime", precision="int8", accuracy=None)
+    assert (pipe.plan.backend, pipe.plan.precision) == ("onnxruntime", "int8")
+    options = {"generate_kwargs": {"num_beams": 1, "max_new_tokens": 12}}
+    assert pipe(SHORT, **options) == [pipe(sound, **options) for sound in SHORT]
+    assert generations == [6] + [1] * 6
+
+
+@before_5
+@pytest.mark.slow
+def test_integers_that_the_check_refuses_leave_whisper_in_fp32(fp: Make) -> None:
+    strict = fastpipe.Accuracy(drift=1e-9)
+    pipe = fp("automatic-speech-recognition", "whisper", "onnxruntime", precision="auto", accuracy=strict)
+    assert (pipe.plan.backend, pipe.plan.precision) == ("onnxruntime", "fp32")
+    assert pipe.report.refused == ["int8", "int8-weights"]
+    assert all("drift" in pipe.report[name].verdict for name in pipe.report.refused)
 
 
 @before_5

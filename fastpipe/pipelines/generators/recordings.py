@@ -1,8 +1,8 @@
 """Recordings for Whisper, or pieces of a long one: decoded in batches, where each says what it would say alone.
 
 Whisper hears 30 s of every recording, so that no row of the encoder is padded, and every row's decoder starts with as
-many tokens. The encoder takes the rows one by one all the same (see `fastpipe.backends.openvino_generators`): it is
-decoding that a batch makes faster. A search with beams keeps each row's apart, and adds nothing to a row that is done.
+many tokens. The encoder takes the rows one by one all the same (see the engines' generators): it is decoding that a
+batch makes faster. A search with beams keeps each row's apart, and adds nothing to a row that is done.
 """
 
 from __future__ import annotations

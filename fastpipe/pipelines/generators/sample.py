@@ -59,7 +59,7 @@ def _rows(pipe: Any, model: Any, kind: str, limit: int | None, item: Any) -> lis
     if limit is not None and kind == SEQ2SEQ and first[name].shape[1] > limit:
         return []
     row = {name: first[name].numpy()}
-    if kind == SEQ2SEQ and "attention_mask" in first:
+    if "attention_mask" in first:
         row["attention_mask"] = first["attention_mask"].numpy()
     row["decoder_input_ids"] = _said(model, row, limit)
     return [row]
