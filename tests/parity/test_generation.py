@@ -499,7 +499,7 @@ def test_integers_that_the_check_refuses_leave_whisper_in_fp32(fp: Make) -> None
     strict = fastpipe.Accuracy(drift=1e-9)
     pipe = fp("automatic-speech-recognition", "whisper", "onnxruntime", precision="auto", accuracy=strict)
     assert (pipe.plan.backend, pipe.plan.precision) == ("onnxruntime", "fp32")
-    assert pipe.report.refused == ["int8", "int8-weights"]
+    assert pipe.report.refused == ["int8"]
     assert all("drift" in pipe.report[name].verdict for name in pipe.report.refused)
 
 
