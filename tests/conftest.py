@@ -32,6 +32,7 @@ import transformers  # noqa: E402
 
 import fastpipe  # noqa: E402
 from fastpipe.pipelines import restored  # noqa: E402
+from fastpipe.pipelines.generators.model import GeneratorModel  # noqa: E402
 from tests import tasks  # noqa: E402
 from tests.models import Models  # noqa: E402
 from tests.torch_models import TorchModels  # noqa: E402
@@ -53,6 +54,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def torch_models(tmp_path_factory: pytest.TempPathFactory) -> TorchModels:
     """Folders of tiny models for tasks that no engine takes, by name."""
     return TorchModels(tmp_path_factory.mktemp("torch-models"))
+
+
+@pytest.fixture
+def generations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many recordings each call of a model on an engine hears."""
+    heard: list[int] = []
+    generate = GeneratorModel.generate
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        heard.append(len(kwargs["input_features"]))
+        return generate(self, *args, **kwargs)
+
+    monkeypatch.setattr(GeneratorModel, "generate", counted)
+    return heard
 
 
 @pytest.fixture(scope="session")

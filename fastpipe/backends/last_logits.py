@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 KEEP = "logits_to_keep"  # transformers' own name of it
-ALL = np.array([2**31], np.int64)  # more tokens than any text has
+_ALL = np.array([2**31], np.int64)  # more tokens than any text has
 ONE = np.array([1], np.int64)
 
-# What may stand between the vocabulary's layer and the logits, and works number by number: a bias, a cap, a cast.
+# What may stand between the vocabulary's layer and the logits, and works number by number: a bias, a cap, a cast. What
+# it works with is the same for every token.
 _BEHIND = {"Add", "Multiply", "Divide", "Tanh", "Convert"}
 
 
@@ -31,11 +32,14 @@ def add_choice(model: Any) -> bool:
 
     node = model.output("logits").get_node().input_value(0).get_node()
     while node.get_type_name() in _BEHIND:
+        if any(other.get_partial_shape().is_dynamic for other in node.input_values()[1:]):
+            return False
         node = node.input_value(0).get_node()
     if node.get_type_name() != "MatMul" or node.get_attributes()["transpose_a"]:
         return False
     hidden, weights = node.input_value(0), node.input_value(1)
-    if hidden.get_partial_shape().rank.get_length() != 3 or weights.get_partial_shape().is_dynamic:
+    rank = hidden.get_partial_shape().rank
+    if rank.is_dynamic or rank.get_length() != 3 or weights.get_partial_shape().is_dynamic:
         return False
     keep = opset13.parameter([1], np.int64, name=KEEP)
     keep.output(0).set_names({KEEP})
@@ -44,3 +48,10 @@ def add_choice(model: Any) -> bool:
     model.add_parameters([keep])
     model.validate_nodes_and_infer_types()
     return True
+
+
+def ask_for_all(request: Any) -> None:
+    """Let the next steps of an infer request tell the logits of all their tokens."""
+    import openvino
+
+    request.set_tensor(KEEP, openvino.Tensor(_ALL))

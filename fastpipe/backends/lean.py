@@ -17,7 +17,7 @@ import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import CausalLMOutputWithPast, Seq2SeqLMOutput
 
-from fastpipe.backends.last_logits import ALL, KEEP, ONE
+from fastpipe.backends.last_logits import KEEP, ONE, ask_for_all
 from fastpipe.backends.processors import quick
 from fastpipe.backends.torch_threads import one_thread
 from fastpipe.batching.neutrality import TOLERANCE
@@ -160,15 +160,13 @@ class LeanSampling:
             return (Seq2SeqLMOutput if behind_encoder else CausalLMOutputWithPast)(logits=logits, past_key_values=((),))
         if attention_mask is not None and not behind_encoder:
             check_positions(int(attention_mask.sum(dim=1).max()), self.limit)
+        if not behind_encoder and KEEP in self.input_names:  # type: ignore[attr-defined]
+            # Not among the inputs that Optimum prepares: in a search it takes rows out of each of them.
+            ask_for_all(self.request)  # type: ignore[attr-defined]
         outputs = super().forward(*args, attention_mask=attention_mask, **kwargs)  # type: ignore[misc]
         if behind_encoder and self.decoder.stateful:  # type: ignore[attr-defined]
             check_positions(self.decoder._past_length, self.limit)  # type: ignore[attr-defined]
         return outputs
-
-    def prepare_inputs(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Make a step's inputs of the engine, in transformers' own loop: all its tokens get their logits."""
-        inputs: dict[str, Any] = super().prepare_inputs(*args, **kwargs)  # type: ignore[misc]
-        return {**inputs, KEEP: ALL} if KEEP in self.input_names else inputs  # type: ignore[attr-defined]
 
     @property
     def is_lean(self) -> bool:

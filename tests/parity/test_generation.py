@@ -18,7 +18,6 @@ import fastpipe
 from fastpipe.backends import lean
 from fastpipe.errors import InputError, InputTooLongError, OptionError, UnsupportedOnEngineError
 from fastpipe.pipelines.generators import recordings
-from fastpipe.pipelines.generators.model import GeneratorModel
 from tests.compare import assert_same
 from tests.conftest import V5
 from tests.models import Models
@@ -241,20 +240,6 @@ SHORT = [
 ]
 
 
-@pytest.fixture
-def generations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many recordings each call of a model on an engine hears."""
-    heard: list[int] = []
-    generate = GeneratorModel.generate
-
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        heard.append(len(kwargs["input_features"]))
-        return generate(self, *args, **kwargs)
-
-    monkeypatch.setattr(GeneratorModel, "generate", counted)
-    return heard
-
-
 @before_5
 @pytest.mark.parametrize(
     ("options", "batches"),
@@ -348,6 +333,22 @@ def test_generate_tells_scores_as_transformers_does(fp: Make, ref: Make, task: s
     for one, other in zip(mine.scores, theirs.scores, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
     assert torch.equal(pipe.model.generate(**given, **asked), mine.sequences)
+
+
+@before_5
+@pytest.mark.parametrize("beams", [1, 3])
+def test_what_the_lean_steps_do_not_tell_comes_from_transformers_own(fp: Make, ref: Make, beams: int) -> None:
+    """With several prompts, between generations by the lean steps, which ask the engine for less."""
+    pipe, reference = fp("text-generation", "llama"), ref("text-generation", "llama")
+    ids = torch.tensor([[5, 9, 17, 3], [8, 2, 11, 4]])
+    asked = {"num_beams": beams, "max_new_tokens": 4, "do_sample": False, "attention_mask": torch.ones_like(ids)}
+    told = {"return_dict_in_generate": True, "output_logits": True}
+    before = pipe.model.generate(ids, **asked)
+    mine, theirs = (one.model.generate(ids, **asked, **told) for one in (pipe, reference))
+    assert torch.equal(mine.sequences, theirs.sequences)
+    for one, other in zip(mine.logits, theirs.logits, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+    assert torch.equal(pipe.model.generate(ids, **asked), before)
 
 
 @before_5
